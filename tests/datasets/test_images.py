@@ -1,3 +1,5 @@
+"""Folders of images: which are taken, how they are cut, and what is wrong with them. Odd formats: tests/hostile."""
+
 import os
 import struct
 import zlib
@@ -57,21 +59,20 @@ def test_a_folder_is_converted_and_mapped(folder):
     for label, colour in enumerate(COLOURS.values()):
         assert (data.train.x[4 * label : 4 * label + 3] == colour).all()
         assert abs(data.train.x[4 * label + 3].astype(int) - colour).max() < 6  # JPEG
-    assert abs(data.test.x[2].astype(int) - COLOURS["red"]).max() < 6 and (data.test.x[0] == COLOURS["blue"]).all()
     x = data.train.inputs(np.arange(12), EVERYTHING)
     assert np.allclose(x.mean(axis=(0, 1, 2)), 0, atol=1e-5) and np.allclose(x.std(axis=(0, 1, 2)), 1, atol=1e-5)
     with h5py.File(converted(folder)) as file:
         assert list(file.attrs["classes"]) == list(COLOURS) and file["train/x"].chunks is None
+    (folder / "paint" / "test").rename(folder / "paint" / "val")
+    paint(folder / "paint" / "test" / "0001.png")  # a test folder without classes: those of val stand in for it
+    assert len(load(folder).test) == 3
 
 
 def test_names_that_are_no_utf_8_are_taken(folder):
     for half in ("train", "test"):
         (folder / "paint" / half / "red").rename(folder / "paint" / half / os.fsdecode(b"red\xff"))
     (folder / "paint").rename(folder / os.fsdecode(b"paint\xff"))
-    name = os.fsdecode(b"images:paint\xff,size=8")
-    assert load(folder, name).outputs == 3
-    with h5py.File(converted(folder, name)) as file:
-        assert list(file.attrs["classes"]) == ["blue", "red\\xff", "violet"]
+    assert load(folder, os.fsdecode(b"images:paint\xff,size=8")).classes == ["blue", "red\\xff", "violet"]
 
 
 def test_new_images_are_decoded_like_those_of_the_training(folder):
@@ -87,61 +88,54 @@ def test_new_images_are_decoded_like_those_of_the_training(folder):
         datasets.read_inputs("images:none", data, folder)
 
 
+def save(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.ascontiguousarray(content)).save(path)
+
+
 def test_the_shorter_side_is_scaled_and_the_middle_kept(tmp_path):
     """Vertical stripes of 20 pixels, in an image three times as wide as high."""
     stripes = np.zeros((20, 60, 3), np.uint8)
     stripes[:, 20:40] = 255
-    for name, image in (("wide", stripes), ("high", stripes.transpose(1, 0, 2))):
-        for half in ("train", "val"):
-            (tmp_path / "s" / half / name).mkdir(parents=True)
-            Image.fromarray(np.ascontiguousarray(image)).save(tmp_path / "s" / half / name / "a.png")
+    for half in ("train", "val"):
+        save(tmp_path / "s" / half / "wide" / "a.png", stripes)
+        save(tmp_path / "s" / half / "high" / "a.png", stripes.transpose(1, 0, 2))
     data = load(tmp_path, "images:s,size=10")
     for x in (data.train.x, data.test.x):
         assert (x[:, 1:-1, 1:-1] == 255).all() and (x > 200).all()  # at the edge of the middle a little of the rest shines in
-    assert load(tmp_path, "images:s").sample_shape == (224, 224, 3)
 
 
 def test_it_is_converted_once_and_anew_when_the_folder_changes(folder):
-    target = converted(folder)
-    load(folder)
-    first = target.stat().st_mtime_ns
-    load(folder)
-    assert target.stat().st_mtime_ns == first
-    paint(folder / "paint" / "train" / "red" / "new.png", COLOURS["red"])
-    assert len(load(folder).train) == 13
-    os.utime(folder / "paint" / "train" / "red" / "new.png", ns=(1, 1))
-    second = target.stat().st_mtime_ns
-    load(folder)
-    assert target.stat().st_mtime_ns != second
-    (folder / "paint" / "train" / "red" / "more.svg").touch()
-    assert load(folder).note == "files that are not taken: 1 .svg, 1 .txt"
+    new, times, counts = folder / "paint" / "train" / "red" / "new.png", [], []
+    for change in (lambda: None, lambda: None, lambda: paint(new, COLOURS["red"]), lambda: os.utime(new, ns=(1, 1))):
+        change()
+        counts.append(len(load(folder).train))
+        times.append(converted(folder).stat().st_mtime_ns)
+    assert counts == [12, 12, 13, 13] and times[0] == times[1] and len(set(times)) == 3
 
 
 def test_projects_with_equal_relative_names_keep_apart(tmp_path, monkeypatch):
-    for number, project in enumerate(("one", "two", "none")):
-        for label in list(COLOURS)[number:] if project != "none" else ():
+    for number, project in enumerate(("one", "two")):
+        for label in list(COLOURS)[number:]:
             for half in ("train", "test"):
                 paint(tmp_path / project / "pics" / half / label / "0.png", COLOURS[label])
-    (tmp_path / "none").mkdir()
     for project, classes in (("one", 3), ("two", 2), ("one", 3)):
         monkeypatch.chdir(tmp_path / project)
         assert load(tmp_path / "data", "images:pics,size=8").outputs == classes
     assert len(list((tmp_path / "data").iterdir())) == 2
+    (tmp_path / "none").mkdir()
     monkeypatch.chdir(tmp_path / "none")
     with pytest.raises(OSError, match="images: no folder pics in .*/none or .*data; give one"):
         datasets.prepare("images:pics,size=8", tmp_path / "data")
-    with pytest.raises(OSError, match="no file .*data/pics-8-.*: call gridgrad.datasets.prepare first"):
-        datasets.load("images:pics,size=8", tmp_path / "data")
 
 
 def test_other_endings_are_taken_and_what_is_not_is_said(tmp_path):
     root = tmp_path / "m"
-    for number, ending in enumerate((".tif", ".TIFF", ".ppm", ".pnm", ".jfif", ".jpe")):
-        paint(root / "train" / "a" / f"{number}{ending}", (9, 200, 9), format="JPEG" if ending[1] == "j" else None)
-    paint(root / "train" / "a" / "7.pgm", (255, 255, 255), mode="L")
+    for number, ending in enumerate((".tif", ".TIFF", ".ppm", ".jfif")):
+        paint(root / "train" / "a" / f"{number}{ending}", (9, 200, 9), format="JPEG" if ending == ".jfif" else None)
     paint(root / "train" / "a" / "8.pbm", (255, 255, 255), mode="1")
     paint(root / "test" / "a" / "0.png")
-    assert (len((data := load(tmp_path, "images:m,size=4")).train), data.note) == (8, "")
+    assert (len((data := load(tmp_path, "images:m,size=4")).train), data.note) == (5, "")
     for name in ("train/a/1.heic", "train/a/2.heic", "test/a/3.TXT", "test/a/README", "train/0.png", "test/a/.hidden"):
         (root / name).touch()
     for name in ("train/a/more.png/1.jpg", "test/a/deep/1.jpg"):
@@ -151,28 +145,16 @@ def test_other_endings_are_taken_and_what_is_not_is_said(tmp_path):
     assert load(tmp_path, "images:m,size=4").note == words
 
 
-def grey(path, content):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(content).save(path)
-
-
-def test_grey_levels_of_32_bits_are_refused(tmp_path):
-    for half in ("train", "test"):
-        grey(tmp_path / "m" / half / "a" / "0.tif", np.full((6, 6), 20000, ">u2"))
-    assert np.unique(load(tmp_path, "images:m,size=4").train.x).tolist() == [78]
-    for kind in (np.int32, np.float32):
-        grey(tmp_path / "m" / "train" / "a" / "0.tif", np.full((6, 6), 20000, kind))
-        with pytest.raises(ValueError, match="0.tif .*grey levels of 32 bits, or with white at 0; write it with 8 or 16 bits"):
-            load(tmp_path, "images:m,size=4")
-
-
-def test_grey_levels_of_a_16_bit_pgm_keep_their_values(tmp_path):
+def test_grey_levels_of_16_bits_keep_their_values_and_those_of_32_are_refused(tmp_path):
     for half, most in (("train", 65535), ("test", 40000)):
-        path = tmp_path / "m" / half / "a" / "0.pgm"
-        path.parent.mkdir(parents=True)
-        path.write_bytes(b"P5 4 4 %d\n" % most + np.full(16, 20000, ">u2").tobytes())
+        save(tmp_path / "m" / half / "a" / "0.tif", np.full((4, 4), 20000, ">u2"))
+        header = b"P5 4 4 %d\n" % most
+        (tmp_path / "m" / half / "a" / "1.pgm").write_bytes(header + np.full(16, 20000, ">u2").tobytes())
     data = load(tmp_path, "images:m,size=4")
-    assert np.unique(data.train.x).tolist() == [78] and np.unique(data.test.x).tolist() == [128]
+    assert np.unique(data.train.x).tolist() == [78] and np.unique(data.test.x).tolist() == [78, 128]
+    save(tmp_path / "m" / "train" / "a" / "0.tif", np.full((4, 4), 20000, np.float32))
+    with pytest.raises(ValueError, match="0.tif .*grey levels of 32 bits, or with white at 0; write it with 8 or 16 bits"):
+        load(tmp_path, "images:m,size=4")
 
 
 def test_images_are_converted_in_chunks_of_few_bytes(folder, monkeypatch):
@@ -180,7 +162,6 @@ def test_images_are_converted_in_chunks_of_few_bytes(folder, monkeypatch):
     converted(folder).unlink()
     monkeypatch.setattr(images.limits, "BUDGET", 4000)
     monkeypatch.setattr(np, "stack", lambda some: stacked.append(len(some)) or stack(some))
-    paint(folder / "paint" / "train" / "red" / "3.JPEG", COLOURS["red"], (30, 30), quality=95)
     for label in COLOURS:
         paint(folder / "paint" / "train" / label / "3.JPEG", COLOURS[label], (30, 30), quality=95)
     assert np.allclose(load(folder).train.x, whole, atol=9) and max(stacked) == 10
@@ -189,33 +170,28 @@ def test_images_are_converted_in_chunks_of_few_bytes(folder, monkeypatch):
         load(folder)
 
 
-def test_a_tile_that_would_fill_the_memory_is_refused(folder):
+def tile(path):
     """A TIFF of 8 x 8 pixels, deflated, in a tile of 40,000 x 40,000."""
     entries = {256: 8, 257: 8, 258: 8, 259: 8, 262: 1, 277: 1, 322: 40_000, 323: 40_000, 324: 8, 325: 60}
     table = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in entries.items())
     content = b"II*\0" + struct.pack("<I", 80) + zlib.compress(bytes(64)).ljust(72) + struct.pack("<H", len(entries)) + table
-    (folder / "paint" / "train" / "red" / "tile.tif").write_bytes(content + bytes(4))
-    with pytest.raises(ValueError, match="tile.tif .*perhaps a decompression bomb"):
+    path.write_bytes(content + bytes(4))
+
+
+BAD = [  # (the name of an image, what is put there, words)
+    ("tile.tif", tile, "perhaps a decompression bomb"),
+    ("odd.png", os.mkfifo, "no ordinary file"),
+    ("odd.png", lambda path: path.symlink_to("/dev/zero"), "no ordinary file"),
+    ("odd.png", lambda path: path.write_bytes(b"no image at all"), "of none of the formats"),
+    ("3.JPEG", lambda path: path.write_bytes(path.read_bytes()[:-200]), "[Tt]runcated"),
+]
+
+
+@pytest.mark.parametrize(("name", "put", "words"), BAD)
+def test_a_damaged_image_is_named(folder, name, put, words):
+    put(folder / "paint" / "train" / "red" / name)
+    with pytest.raises(ValueError, match=rf"^[^\n]*damaged or no images: [^\n]*{name} \([^\n]*{words}[^\n]*$"):
         load(folder)
-
-
-@pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
-def test_only_ordinary_files_are_read(folder, put):
-    put(folder / "paint" / "train" / "red" / "odd.png")
-    with pytest.raises(ValueError, match=r"damaged or no images: .*odd.png \(.*no ordinary file"):
-        load(folder)
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [(b"", "of none of the formats"), (b"no image at all", "of none of the formats"), (lambda b: b[:-200], "[Tt]runcated")],
-)
-def test_a_damaged_image_is_named(folder, content, reason):
-    path = folder / "paint" / "train" / "red" / "3.JPEG"
-    path.write_bytes(content(path.read_bytes()) if callable(content) else content)
-    with pytest.raises(ValueError, match=f"damaged or no images: .*train/red/3.JPEG .*({reason})") as error:
-        datasets.prepare("images:paint,size=8", folder)
-    assert "\n" not in str(error.value)
     assert [p.name for p in folder.iterdir()] == ["paint"]
 
 
@@ -235,39 +211,24 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize(("change", "message"), CHANGES)
-def test_what_is_wrong_with_a_folder_is_said(folder, change, message):
+@pytest.mark.parametrize(("change", "words"), CHANGES)
+def test_what_is_wrong_with_a_folder_is_said(folder, change, words):
     change(folder / "paint")
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(ValueError, match=rf"^[^\n]*{words}[^\n]*$"):
         datasets.prepare("images:paint", folder)
-    assert "\n" not in str(error.value)
 
 
-def test_labels_of_val_stand_in_for_a_test_folder_without_classes(folder):
-    (folder / "paint" / "test").rename(folder / "paint" / "val")
-    paint(folder / "paint" / "test" / "0001.png")
-    assert len(load(folder).test) == 3
-
-
-NAMES = [
-    ("images:", "names no folder: use images:FOLDER"), ("images:,size=3", "names no folder"), ("images:a,size=0", "not '0'"),
-    ("images:a,size=", "size must be a whole number of at least 1"), ("images:a,size=9999", "at most 4096"),
-    ("images:a,size=" + "9" * 5000, "at most 4096"), ("images:a,size=²", "not '²'"),
-    ("images", "unknown data set 'images': use one of .*images:FOLDER"),
-]  # fmt: skip
-
-
-def test_bad_names_are_refused(tmp_path):
-    for name, message in NAMES:
-        for function in (datasets.prepare, datasets.load):
-            with pytest.raises(ValueError, match=message):
-                function(name, tmp_path)
-
-
-def test_names_are_parsed():
-    assert images.parse("images:a/b/") == ("a/b", 224)
-    assert images.parse("images:/a,b,size=64") == ("/a,b", 64)
-    name = images.converted(Path("d"), "images:/a/b,size=64").name
-    assert name.startswith("b-64-") and name != images.converted(Path("d"), "images:/c/b,size=64").name
+def test_names_are_parsed(tmp_path):
+    assert images.parse("images:a/b/") == ("a/b", 224) and images.parse("images:/a,b,size=64") == ("/a,b", 64)
+    name = converted(Path("d"), "images:/a/b,size=64").name
+    assert name.startswith("b-64-") and name != converted(Path("d"), "images:/c/b,size=64").name
     for folder in ("ü" * 120, "\udcff" * 200, "a/../%2F/", "/"):
-        assert "/" not in (name := images.converted(Path("d"), f"images:{folder}").name) and len(name.encode()) < 200
+        assert "/" not in (name := converted(Path("d"), f"images:{folder}").name) and len(name.encode()) < 200
+    for name, words in (
+        ("images:,size=3", "names no folder: use images:FOLDER"), ("images:a,size=0", "not '0'"),
+        ("images:a,size=", "size must be a whole number of at least 1"), ("images:a,size=9999", "at most 4096"),
+        ("images:a,size=²", "not '²'"), ("images", "unknown data set 'images': use one of .*images:FOLDER"),
+    ):  # fmt: skip
+        for function in (datasets.prepare, datasets.load):
+            with pytest.raises(ValueError, match=words):
+                function(name, tmp_path)

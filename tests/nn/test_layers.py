@@ -37,7 +37,7 @@ PATTERN = np.random.default_rng(0).random((7, 9)) < 0.3
 
 NETWORKS = [  # (shape of the input, layers)
     (FEATURES, lambda: [Linear(7, 5)]),
-    (FEATURES, lambda: [LeakyReLU(0.1)]),
+    (FEATURES, lambda: [Tanh(), LeakyReLU(0.1)]),
     (FEATURES, lambda: [GELU()]),
     (FEATURES, lambda: [Linear(7, 11), Tanh(), Dropout(0.2), Linear(11, 3), Sigmoid()]),
     (FEATURES, lambda: [SparseLinear(PATTERN), Tanh(), SparseLinear(PATTERN.T)]),
@@ -53,6 +53,8 @@ NETWORKS = [  # (shape of the input, layers)
     (IMAGES, lambda: [LocalResponseNorm(5, 2.0)]),
     (IMAGES, lambda: [Flatten(), Linear(105, 2)]),
     (IMAGES, lambda: [Residual([Conv2d(3, 2, 2), LeakyReLU(0.2), MaxPool2d(2, 1)], [Conv2d(3, 2, 3)])]),
+    (IMAGES, lambda: [Residual([Conv2d(3, 2, 1), Conv2d(2, 3, 1)], [Conv2d(3, 3, 1)]), Conv2d(3, 1, 1)]),
+    (IMAGES, lambda: [Residual([], [Conv2d(3, 2, 1), Conv2d(2, 3, 1)]), Concat([Tanh()], [Conv2d(3, 2, 1)]), Conv2d(5, 1, 1)]),
     (IMAGES, lambda: [Concat([Conv2d(3, 2, 2)], [MaxPool2d(2, 1)], [Tanh(), AvgPool2d(2, 1)])]),
 ]
 
