@@ -295,7 +295,7 @@ def test_collectives_of_device_arrays_give_what_those_of_host_arrays_do(comm):
 
 LARGE = "vgg16 or alexnet or resnet18 or googlenet or test_kernels or test_gemm or tensors_of_pytorch"
 RANDOM = "tests/random_networks"
-PLACED = "tests/parallel/placement", RANDOM
+PLACED = "tests/parallel/placement", RANDOM, "-m", "mpi and not long", "-k"  # Marques counts what is sent from the host
 
 
 @pytest.mark.skipif(standin.name() != "cpu", reason="the suite runs on a device already")
@@ -303,10 +303,10 @@ PLACED = "tests/parallel/placement", RANDOM
     ("devices", "tests"),
     [
         ("stand-in", ["tests/nn", "-k", f"not ({LARGE})"]),
-        ("stand-in", [*PLACED, "-m", "mpi and not long", "-k", "[2]"]),
+        ("stand-in", [*PLACED, "[2] and not marques"]),
         ("stand-in,cpu", [RANDOM, "-m", "mpi and not long", "-k", "[2]"]),
-        pytest.param("stand-in", [*PLACED, "-m", "mpi", "-k", "[3] and not many_cases"], marks=pytest.mark.long),
-        pytest.param("stand-in,cpu,cpu", [RANDOM, "-m", "mpi", "-k", "([3] or [4]) and not many"], marks=pytest.mark.long),
+        pytest.param("stand-in", [*PLACED, "[3] and not marques"], marks=pytest.mark.long),
+        pytest.param("stand-in,cpu,cpu", [RANDOM, "-m", "mpi and not long", "-k", "[3] or [4]"], marks=pytest.mark.long),
     ],
     ids=["nn", "parallel", "hybrid", "parallel-3", "hybrid-3-and-4"],
 )
