@@ -71,16 +71,6 @@ def test_the_plan_is_printed_with_its_costs_and_the_runner_ups(explain):
     assert all(row["bytes"] >= row["bound_bytes"] for row in found["layers"])
 
 
-def test_what_an_axis_does_is_said_in_words(explain):
-    """A grid that is called model=64 may be mostly data parallel."""
-    lines, found = explain("--net", "vgg16", "--batch-size", 256, "--ranks", 64, "--grid", "model=64")
-    assert lines[1] == "grid model=64, plan 13 replicate, in, out, in"
-    assert lines[2].startswith("model=64: of the layers with weights, 13 split the samples and hold whole weights")
-    assert "replicate" not in found["pure"]["model"]["plan"]
-    lines, _ = explain("--net", "lenet5", "--ranks", 4, "--grid", "height=2,model=2", "--plan", "out")
-    assert lines[2].startswith("height=2: convolutions split the rows") and lines[3].endswith("5 split the weights")
-
-
 def test_a_cluster_is_named_by_its_nodes_and_by_three_numbers(explain):
     def found(*words):
         return explain("--net", "mlp:64,64,relu", "--shape", 16, *words)[1]
@@ -94,10 +84,9 @@ def test_a_cluster_is_named_by_its_nodes_and_by_three_numbers(explain):
     one, wide = (found("--nodes", 4, "--machine", name) for name in (numbers, f"{numbers},ranks=8"))
     assert one["machine"] == "a cluster with 50 Gflop/s, 1.5 us, 100 Gbit/s" and one["ranks"] == 4
     assert (wide["ranks"], wide["one_rank"]) == (32, one["one_rank"])  # a rank has memory of its own
-    slow = found("--nodes", 4, "--machine", "flops=0.5,latency=1.5,bandwidth=100")["one_rank"]["seconds"]
-    assert slow > 2 * one["one_rank"]["seconds"]
-    thin = found("--nodes", 4, "--machine", "flops=50,latency=1.5,bandwidth=0.1", "--grid", "batch=4")["seconds"]
-    assert thin > 10 * one["pure"]["batch"]["seconds"]
+    slow = found("--nodes", 4, "--machine", "flops=0.5,latency=1.5,bandwidth=0.1", "--grid", "batch=4")
+    assert slow["one_rank"]["seconds"] > 2 * one["one_rank"]["seconds"]
+    assert slow["seconds"] - slow["one_rank"]["seconds"] / 4 > 10 * one["pure"]["batch"]["seconds"]
 
 
 def test_the_page_of_machines_has_a_machine_file():
@@ -115,13 +104,6 @@ def test_a_pipeline_is_printed_and_its_schedule_is_drawn(explain, tmp_path):
     assert lines[2] == "pipeline zb-h1, 4 micro-batches, cuts 4" and is_figure(tmp_path / "s.png")
     drawn = [line for line in lines if line.startswith("rank ")]
     assert len(drawn) == 2 and "0F0" in drawn[0] and "1I3" in drawn[1] and "1W3" in drawn[1]
-
-
-def test_the_schedule_and_the_cuts_of_a_named_grid_are_chosen(explain):
-    lines, _ = explain("--net", "lenet5", "--ranks", 4, "--batch-size", 32, "--grid", "stage=2,model=2")
-    assert lines[1].startswith("grid stage=2,model=2, plan ") and lines[2].startswith("pipeline ")
-    runner_ups = lines[lines.index(next(line for line in lines if line.startswith("runner-up"))) + 1 :]
-    assert "pipeline " in runner_ups[0]
 
 
 @mpi(2)

@@ -46,16 +46,6 @@ def test_all_methods_are_printed_and_the_owners_written(partition, tmp_path):
     assert rows[-1].split()[-1] == f"{2 * 2 * 272_474 * 4 / 2**20:.4g}"
 
 
-@NEEDS_PARTITIONER
-def test_owners_that_divide_blocks_of_neurons_are_measured(partition, tmp_path):
-    out = tmp_path / "owners.h5"
-    _, _, row, *_ = partition("--net", "mlp:512,512,relu", "--shape", 20, "--ranks", 3, "--out", out)
-    net = published("mlp:512,512,relu", [20])
-    model = of_network(net, neuron_blocks=None)
-    found = measure(model, model.parts(read_owners(out, net)), 3)
-    assert float(row.split()[3]) == pytest.approx(2 * found.volume * 32 * 4 / 2**20, rel=1e-3)
-
-
 def test_methods_are_compared_without_the_partitioner(partition, monkeypatch):
     monkeypatch.setattr(mt_kahypar, "find_spec", lambda name: None)
     *_, last = lines = partition("--net", "resnet20", "--compare", "--method", "horizontal")
@@ -63,14 +53,6 @@ def test_methods_are_compared_without_the_partitioner(partition, monkeypatch):
     assert "pip install mtkahypar" in last
     with pytest.raises(UserError, match="not installed"):
         partition("--net", "resnet20", "--compare")
-
-
-@NEEDS_PARTITIONER
-def test_the_table_of_published_networks(partition, tmp_path):
-    partition("--table", tmp_path / "partitions.md", "--nets", "lenet5", "--ranks", 2)
-    rows = [line.split(" | ") for line in (tmp_path / "partitions.md").read_text().splitlines() if line.startswith("| lenet5")]
-    assert [row[1:3] for row in rows] == [["coarse", "2"], ["fine", "2"]]
-    assert all(float(row[4]) < float(row[7]) for row in rows)  # than the horizontal partition
 
 
 def test_a_profile_gives_the_weights(partition, tmp_path):

@@ -16,7 +16,6 @@ from gridgrad.experiments.parts import summary_layers
 from gridgrad.experiments.parts.summary_layers import PassTime, layer_points, pass_times, step_times, table
 from gridgrad.nn import SGD, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, SoftmaxCrossEntropy, Tanh
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels import kernel_table
 from gridgrad.nn.kernels.kernel_table import PLAIN, SHIPPED, use
 from gridgrad.nn.kernels.measure_table import ProductOverRows, TimedProduct
 from gridgrad.nn.observer import Observer
@@ -138,17 +137,6 @@ def test_points_count_the_operations_of_the_direct_algorithm_and_every_array_onc
     assert found[-1]["algorithm"] == "matrix product"
 
 
-@pytest.mark.skipif(not xp.is_cpu, reason="GPUs use no Winograd")
-def test_points_name_the_algorithm():
-    kernel_table.use(kernel_table.PRESET)  # which algorithm is the fastest differs between processors
-    for layer, size, shape, expected in (
-        (Conv2d(256, 256, 3, padding=1), 56, (4, 56, 56, 256), "Winograd"),
-        (Conv2d(1, 96, 11, stride=4), 224, (16, 54, 54, 96), "patches"),
-    ):
-        Sequential([layer], input_shape=(size, size, layer.inputs)).allocate()
-        assert summary_layers.algorithm(layer, shape) == expected
-
-
 # ----- limits of the core
 
 
@@ -159,14 +147,6 @@ def test_the_sizes_of_caches_are_read_from_the_system(tmp_path):
         for name, word in zip(("level", "type", "size"), words, strict=True):
             (tmp_path / f"index{number}" / name).write_text(word + "\n")
     assert core_limits.caches(tmp_path) == [48 << 10, 2 << 20] and core_limits.caches(tmp_path / "nothing") == []
-
-
-def test_reading_counts_both_vectors_as_often_as_they_are_read(monkeypatch):
-    monkeypatch.setattr(core_limits, "least_seconds", lambda action, seconds: [action(), seconds][1])
-    monkeypatch.setattr(core_limits, "READ", 1 << 16)
-    assert core_limits.read_bandwidth(1 << 14, 2.0) == pytest.approx((1 << 16) / 2)
-    assert core_limits.read_bandwidth(1 << 18, 2.0) == pytest.approx((1 << 18) / 2)
-    assert core_limits.copy_bandwidth(2.0, 1 << 14) == pytest.approx((1 << 14) / 2)
 
 
 def test_caches_are_measured_with_arrays_that_fit_and_are_not_much_larger_than_the_nearer_cache(monkeypatch):

@@ -61,21 +61,13 @@ def test_pytorch_trains_as_its_serial_program(comm):
 
 
 LUA = {"local", "for", "do", "if", "then", "elseif", "else", "end", "function", "return", "self"}
-TABLES = {  # of Grabaskas 2018: added lines with the operators and operands that the thesis counts
+TABLES = {  # of Grabaskas 2018: some added lines with the operators and operands that the thesis counts
     "4.9": [
         ("local mpi = require('torchmpi')", 5, 2),
-        ("mpi.start(true)", 3, 2),
-        ("local mpinn = require('torchmpi.nn')", 6, 3),
-        ("mpinn.synchronizeParameters(model)", 3, 2),
-        ("stripe = trsize / mpi.size()", 5, 3),
         ("for t = (mpi.rank() * stripe) + 1, dataset:size() - ((mpi.size() - (mpi.rank() + 1)) * stripe), "
          "opt.batchSize do", 28, 11),
         ("if i == opt.batchSize then", 4, 3),
-        ("mpinn.synchronizeGradients(model)", 3, 2),
         ("end", 1, 0),
-        ("end", 1, 0),
-        ("mpi.barrier()", 3, 1),
-        ("mpi.stop()", 3, 1),
     ],
     "4.10": [
         ("automation = require 'automatedparallelization'", 3, 2),
@@ -92,11 +84,10 @@ def test_lines_are_counted_as_the_thesis_counts_them(name):
     for line, operators, operands in TABLES[name]:
         found = measure(statements(line + "\n"), LUA)
         assert (operators, operands) == (found.N1, found.N2), line
-    n1, *others = TOTALS[name]
-    total = measure(statements("".join(f"{line}\n" for line, *_ in TABLES[name])), LUA)
-    assert total == halstead(n1 - (name == "4.9"), *others)  # the thesis counts 26 distinct operators in it, which has 25
     found = halstead(*TOTALS[name])
     assert found.effort == pytest.approx(EFFORTS[name], rel=2e-4) and found.time == found.effort / 18
+    if name == "4.10":  # of which all lines are here
+        assert measure(statements("".join(f"{line}\n" for line, *_ in TABLES[name])), LUA) == found
 
 
 def test_python_is_counted_alike():
