@@ -89,17 +89,12 @@ def test_bad_arguments_are_refused(arguments, words):
 # ----- owners in files
 
 
-def network(filters=4):
-    layers = [Conv2d(3, filters, 3, padding=1), Residual([ReLU(), Conv2d(filters, filters, 1)]), Flatten()]
-    return Sequential([*layers, Linear(filters * 64, 5)], input_shape=(8, 8, 3))
-
-
 @pytest.mark.parametrize("grain", ["coarse", "fine"])
 def test_owners_go_through_a_file(tmp_path, grain):
-    model = of_network(network(), grain)
+    model = of_network(BRANCHING, grain)
     owners = model.owners(naive.random(model, 300), 300)
     write_owners(owners, tmp_path / "owners.h5")
-    found = read_owners(tmp_path / "owners.h5", network())
+    found = read_owners(tmp_path / "owners.h5", BRANCHING)
     assert (found.ranks, found.loss) == (300, owners.loss)
     for kind in ("outputs", "pairs"):
         expected, there = getattr(owners, kind), getattr(found, kind)
@@ -111,17 +106,17 @@ def test_owners_go_through_a_file(tmp_path, grain):
     [
         ({"format": "another"}, "gridgrad owners 1"),
         ({"ranks": 2.7}, "attribute ranks"),
-        ({"outputs/3": None}, "layer 3"),
-        ({"outputs/3": np.zeros(5)}, "layer 3 Linear(256, 5) must be 5 whole"),
-        ({"outputs/3": h5py.ExternalLink("other.h5", "/outputs/3")}, "dataset 3 of its own"),
-        ({"outputs/3": np.full(5, -1)}, "ranks from 0 to 1"),
-        ({"outputs/9": np.zeros(5, int)}, "no layer 9"),
-        ({"pairs/0": np.zeros((2, 4), int)}, "3x4 whole"),
+        ({"outputs/9": None}, "layer 9"),
+        ({"outputs/9": np.zeros(5)}, "layer 9 Linear(24, 10) must be 10 whole"),
+        ({"outputs/9": h5py.ExternalLink("other.h5", "/outputs/9")}, "dataset 9 of its own"),
+        ({"outputs/9": np.full(10, -1)}, "ranks from 0 to 1"),
+        ({"outputs/8": np.zeros(5, int)}, "no layer 8"),
+        ({"pairs/0": np.zeros((2, 4), int)}, "3x12 whole"),
         ({"outputs": 7}, "group outputs of its own"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path, changes, words):
-    path, model = tmp_path / "owners.h5", of_network(network(), "fine")
+    path, model = tmp_path / "owners.h5", of_network(BRANCHING, "fine")
     write_owners(model.owners(naive.horizontal(model, 2), 2), path)
     with h5py.File(path, "r+") as file:
         for name, value in changes.items():
@@ -133,17 +128,17 @@ def test_bad_files_are_refused_in_one_line(tmp_path, changes, words):
             if value is not None:
                 file[name] = value
     with pytest.raises(ValueError) as caught:
-        read_owners(path, network())
+        read_owners(path, BRANCHING)
     assert words in str(caught.value) and "owners.h5" in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_owners_of_another_network_half_a_file_and_none_are_refused(tmp_path):
     path = tmp_path / "owners.h5"
     with pytest.raises(FileNotFoundError):
-        read_owners(path, network())
-    write_owners(Owners(2, {"0": [0] * 4, "1.branch.1": [0] * 4, "3": [0] * 5}), path)
-    with pytest.raises(ValueError, match="layer 0 .* must be 8 whole numbers"):
-        read_owners(path, network(8))
+        read_owners(path, BRANCHING)
+    write_owners(Owners(2, {"0": [0] * 4}), path)
+    with pytest.raises(ValueError, match="layer 0 .* must be 12 whole numbers"):
+        read_owners(path, BRANCHING)
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(ValueError, match="not the owners of this network"):
-        read_owners(path, network())
+        read_owners(path, BRANCHING)

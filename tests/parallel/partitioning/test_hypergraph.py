@@ -55,6 +55,7 @@ def test_volumes_are_those_of_the_definition(monkeypatch, table):
     ("changed", "words"),
     [
         ({"offsets": [0, 3, 5]}, "offsets of 3 nets"),
+        ({"offsets": [0, 5, 5, 8]}, "net 1 has no pins"),
         ({"weights": [1, 2, -3, 4, 5]}, "vertex 2 has a negative"),
         ({"pins": [0, 1, 2, 1, 5, 2, 3, 4]}, "net 1 has the pin 5"),
         ({"pins": [0, 1, 2, 1, 3, 2, 4, 4]}, "net 2 has the vertex 4 twice"),

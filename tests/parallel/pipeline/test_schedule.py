@@ -194,4 +194,4 @@ def test_no_other_cuts_have_a_shorter_longest_chunk(layers, chunks):
         assert longest(found, layers, seconds) == min(longest(cuts, layers, seconds) for cuts in every)
     # The first chunk has room for one layer.
     assert shortest(6, 2, lambda chunk, start, end: inf if not chunk and end - start > 1 else end - start) == (1,)
-    assert shortest(6, 1, lambda chunk, start, end: inf) is None
+    assert shortest(6, 2, lambda chunk, start, end: inf) is None
