@@ -1,4 +1,4 @@
-"""Minibatches that do not fit, and the words in which they are refused: the same on a serial network and on every grid."""
+"""Minibatches that do not fit, and a word of how they are refused: the same on a serial network and on every grid."""
 
 import numpy as np
 
@@ -19,48 +19,29 @@ def one_output():
     return Sequential([Linear(16, 4), ReLU(), Linear(4, 1)], dtype=np.float64)
 
 
-def picture(*shape):
-    return np.ones((6, *shape))
-
-
 REFUSED = [  # network, loss, x, y, words
-    (dense, SoftmaxCrossEntropy, np.ones((6, 20)), LABELS, "the samples of x have the shape (20,) but the network takes (16,)"),
-    (dense, SoftmaxCrossEntropy, np.ones((6, 4, 4)), LABELS, "the shape (4, 4) but the network takes (16,)"),
+    (dense, SoftmaxCrossEntropy, np.ones((6, 20)), LABELS, "have the shape (20,) but the network takes (16,)"),
     (dense, SoftmaxCrossEntropy, np.ones(16), LABELS, "x must have a row for each sample"),
     (dense, SoftmaxCrossEntropy, X[:0], LABELS[:0], "the minibatch is empty"),
-    (dense, SoftmaxCrossEntropy, X * 1j, LABELS, "x must hold real numbers, but is of type complex128"),
-    (dense, SoftmaxCrossEntropy, X.astype(object), LABELS, "x must hold real numbers, but is of type object"),
-    (dense, SoftmaxCrossEntropy, X.astype(str), LABELS, "x must hold real numbers, but is of type <U"),
+    (dense, SoftmaxCrossEntropy, X * 1j, LABELS, "x must hold real numbers"),
     (dense, SoftmaxCrossEntropy, [[1.0] * 16, [1.0] * 15], LABELS, "its rows must have the same length"),
-    (dense, SoftmaxCrossEntropy, X, LABELS[:4], "labels must have the shape (6,), one a sample, not (4,)"),
-    (dense, SoftmaxCrossEntropy, X, LABELS[:1], "labels must have the shape (6,), one a sample, not (1,)"),
-    (dense, SoftmaxCrossEntropy, X, LABELS[:, None], "labels must have the shape (6,), one a sample, not (6, 1)"),
-    (dense, SoftmaxCrossEntropy, X, np.eye(4, dtype=int)[LABELS], "write y.argmax(axis=1) for one-hot rows"),
-    (dense, SoftmaxCrossEntropy, X[:4], np.eye(4, dtype=int), "write y.argmax(axis=1) for one-hot rows"),
-    (dense, SoftmaxCrossEntropy, X, LABELS * 1.0, "labels must be whole numbers, one a sample, but are of type float64"),
-    (dense, SoftmaxCrossEntropy, X, LABELS - 1, "from 0 to 3, as the network has 4 outputs, but that of sample 0 is -1"),
-    (dense, SoftmaxCrossEntropy, X, (LABELS - 1).astype(np.int8), "but that of sample 0 is -1"),
-    (dense, SoftmaxCrossEntropy, X, (LABELS + 1).astype(">i2"), "but that of sample 3 is 4"),
-    (dense, SoftmaxCrossEntropy, X, np.full(6, 2**63, np.uint64), "but that of sample 0 is 9223372036854775808"),
+    (dense, SoftmaxCrossEntropy, X, LABELS[:1], "labels must have the shape (6,)"),
+    (dense, SoftmaxCrossEntropy, X[:4], np.eye(4, dtype=int), "y.argmax(axis=1)"),
+    (dense, SoftmaxCrossEntropy, X, LABELS * 1.0, "labels must be whole numbers"),
+    (dense, SoftmaxCrossEntropy, X, (LABELS - 1).astype(np.int8), "that of sample 0 is -1"),
+    (dense, SoftmaxCrossEntropy, X, (LABELS + 1).astype(">i2"), "that of sample 3 is 4"),
+    (dense, SoftmaxCrossEntropy, X, np.full(6, 2**63, np.uint64), "that of sample 0 is 9223372036854775808"),
     (dense, SoftmaxCrossEntropy, X, ["a"] * 6, "y must hold real numbers"),
-    (dense, MSE, X, TARGETS[:, :1], "targets must have the shape (6, 4), one row a sample, not (6, 1)"),
-    (dense, MSE, X, TARGETS[:1], "targets must have the shape (6, 4), one row a sample, not (1, 4)"),
-    (dense, MSE, X, TARGETS[:, 0], "targets must have the shape (6, 4), one row a sample, not (6,)"),
-    (dense, MSE, X, TARGETS[:5], "targets must have the shape (6, 4), one row a sample, not (5, 4)"),
-    (one_output, MSE, X, TARGETS[:, :2], "targets must have the shape (6, 1), one row a sample, not (6, 2)"),
-    (images, SoftmaxCrossEntropy, picture(7, 5, 2), LABELS, "have the shape (7, 5, 2) but the network takes (6, 5, 2)"),
-    (images, SoftmaxCrossEntropy, picture(6, 5, 3), LABELS, "have the shape (6, 5, 3) but the network takes (6, 5, 2)"),
-    (images, SoftmaxCrossEntropy, picture(2, 2, 2), LABELS, "have the shape (2, 2, 2) but the network takes (6, 5, 2)"),
-    (images, SoftmaxCrossEntropy, picture(60), LABELS, "have the shape (60,) but the network takes (6, 5, 2)"),
+    (dense, MSE, X, TARGETS[:, :1], "targets must have the shape (6, 4)"),
+    (dense, MSE, X, TARGETS[:1], "targets must have the shape (6, 4)"),
+    (one_output, MSE, X, TARGETS[:, :2], "targets must have the shape (6, 1)"),
+    (images, SoftmaxCrossEntropy, np.ones((6, 7, 5, 2)), LABELS, "the shape (7, 5, 2) but the network takes (6, 5, 2)"),
+    (images, SoftmaxCrossEntropy, np.ones((6, 60)), LABELS, "the shape (60,) but the network takes (6, 5, 2)"),
 ]
 CONVERTED = [  # network, loss, x, y, and x, y as they are meant
-    (dense, SoftmaxCrossEntropy, (X * 9).astype(int), LABELS, (X * 9).astype(int) * 1.0, LABELS),
     (dense, SoftmaxCrossEntropy, X.tolist(), LABELS.tolist(), X, LABELS),
     (dense, SoftmaxCrossEntropy, X.astype(np.float32), LABELS.astype(np.uint8), X.astype(np.float32) * np.float64(1), LABELS),
-    (dense, SoftmaxCrossEntropy, X, LABELS > 1, X, (LABELS > 1).astype(int)),
-    (dense, SoftmaxCrossEntropy, X > 0, LABELS.astype(">i4"), (X > 0) * 1.0, LABELS),
-    (dense, MSE, X, TARGETS.tolist(), X, TARGETS),
+    (dense, SoftmaxCrossEntropy, X > 0, LABELS > 1, (X > 0) * 1.0, (LABELS > 1).astype(int)),
     (dense, MSE, X, (TARGETS * 9).astype(np.int16), X, (TARGETS * 9).astype(np.int16) * 1.0),
-    (one_output, MSE, X, TARGETS[:, 0], X, TARGETS[:, :1]),
     (one_output, MSE, X.tolist(), TARGETS[:, 0].tolist(), X, TARGETS[:, :1]),
 ]

@@ -29,21 +29,14 @@ def afterwards_the_device_of_the_tests():
 # ----- nn/device.py
 
 
-def test_xp_is_the_library_in_use():
-    device.use("cpu")
-    assert xp.add is np.add and xp.lib.stride_tricks.as_strided is np.lib.stride_tricks.as_strided
-    assert xp.is_cpu and device.describe() == "cpu"
-    device.use("stand-in")
-    assert xp.add is standin.library.add and not xp.is_cpu
-    assert not hasattr(xp, "divmod")
-
-
-def test_the_cpu_moves_nothing():
+def test_xp_is_the_library_in_use_and_the_cpu_moves_nothing():
     device.use("cpu")
     array = np.ones(3)
+    assert xp.add is np.add and xp.is_cpu and device.describe() == "cpu"
     assert to_device(array) is array and to_host(array) is array
-    assert device.empty(5, np.float32).ctypes.data % 64 == 0
-    device.synchronise()
+    assert device.empty(5, np.float32).ctypes.data % device.ALIGNMENT == 0
+    device.use("stand-in")
+    assert xp.add is standin.library.add and not xp.is_cpu and not hasattr(xp, "divmod")
 
 
 @pytest.fixture
@@ -117,11 +110,9 @@ def test_a_hybrid_job_uses_each_gpu_once(comm, monkeypatch):
     monkeypatch.setitem(device.KINDS, "gpu", standin.Device)
     cases = [  # (the GPUs that each rank sees, the number of the one among them that it gets)
         ([["a", "b"]] * 3, [0, 1, None]),
-        ([["a"], ["b"], ["c"]], [0, 0, 0]),
         ([["a"], ["a"], ["b"]], [0, None, 0]),
         ([["b"], ["a", "b"], ["a", "b", "c"]], [0, 0, 2]),
         ([[], ["a"], ["a"]], [None, 0, None]),
-        ([[], [], []], [None, None, None]),
     ]
     for seen, numbers in cases:
         monkeypatch.setattr(device, "gpus", lambda seen=seen: seen[comm.rank])
@@ -144,18 +135,12 @@ def test_a_rank_without_its_device_is_heard_of_on_all(comm, monkeypatch):
     [
         lambda host, array: xp.add(array, host),
         lambda host, array: xp.add(array, array, out=host),
-        lambda host, array: xp.concatenate([array, host]),
         lambda host, array: array + host,
         lambda host, array: host + array,
-        lambda host, array: array.__iadd__(host),
-        lambda host, array: array == host,
-        lambda host, array: array.dot(host),
         lambda host, array: array.__setitem__(0, host),
         lambda host, array: array[np.array([0, 1])],
         lambda host, array: host.__setitem__(slice(None), array),
-        lambda host, array: np.add(host, array),
         lambda host, array: np.asarray(array),
-        lambda host, array: list(array),
         lambda host, array: xp.sum(array, where=array > 0),
         lambda host, array: xp.dot(array, array, out=to_device(np.zeros((), np.float32))),
     ],
@@ -166,24 +151,6 @@ def test_the_stand_in_keeps_host_and_device_apart(mix):
     with pytest.raises((TypeError, ValueError)):
         mix(host, to_device(host))
     assert np.array_equal(host, np.arange(3.0))
-
-
-def test_the_stand_in_computes_as_numpy_does():
-    device.use("stand-in")
-    host = np.arange(12.0).reshape(3, 4)
-    array = to_device(host)
-    host[0, 0] = 7  # of which the device knows nothing
-    assert array[0, 0].item() == 0 and array[0, 0].shape == ()
-    element, row = array[1, 2], array[1]
-    array *= 2
-    row[0] = -1
-    assert float(element) == 12 and to_host(array).tolist() == [[0, 2, 4, 6], [-1, 10, 12, 14], [16, 18, 20, 22]]
-    assert xp.matmul(array.T[:2], array).shape == (2, 4) and (1 - array).sum(axis=0, keepdims=True).shape == (1, 4)
-    assert array[xp.arange(3), xp.array([3, 2, 1])].tolist() == [6, 12, 18]
-    out = xp.empty((3, 4))
-    assert xp.maximum(array, 5, out=out) is out and out.min().item() == 5
-    assert xp.lib.stride_tricks.as_strided(array, (2, 2), array.strides)[1, 1].item() == 10
-    assert bool(xp.isfinite(array).all()) and not bool(xp.isfinite(device.empty(4, np.float32)).any())
 
 
 def test_what_the_stand_in_offers_cupy_has():
@@ -224,13 +191,6 @@ def test_else_what_the_library_itself_says(monkeypatch, kinds, aware):
     info.Free.assert_called_once_with()
 
 
-def test_host_arrays_pass_through(monkeypatch):
-    monkeypatch.setattr("gridgrad.parallel.grid.devices.is_cuda_aware", lambda: pytest.fail("nobody needs to know"))
-    array, stage = np.ones(3), Staging()
-    assert stage.outgoing(array) is array and stage.incoming(array) is array and stage.outgoing(None) is None
-    stage.arrived(array, array)
-
-
 @pytest.mark.parametrize("direct", [True, False])
 def test_device_arrays_pass_through_only_where_mpi_takes_them(monkeypatch, direct):
     monkeypatch.setattr("gridgrad.parallel.grid.devices.is_cuda_aware", lambda: direct)
@@ -245,10 +205,12 @@ def test_device_arrays_pass_through_only_where_mpi_takes_them(monkeypatch, direc
     assert to_host(array).tolist() == ([[0, 1, 2], [3, 4, 5]] if direct else [[9, 9, 9], [9, 9, 9]])
 
 
-def test_buffers_are_kept_and_grow(monkeypatch):
+def test_buffers_are_kept_and_grow_and_arrays_of_the_host_need_none(monkeypatch):
     monkeypatch.setenv("GRIDGRAD_CUDA_AWARE", "0")
+    host, stage = np.ones(3), Staging()
+    assert stage.outgoing(host) is host and stage.incoming(host) is host and stage.outgoing(None) is None
     device.use("stand-in")
-    stage, small, large = Staging(), xp.ones(10, np.float32), xp.ones((4, 5))
+    small, large = xp.ones(10, np.float32), xp.ones((4, 5))
     for array in (small, large, small, large, xp.ones(0)):
         assert np.array_equal(stage.outgoing(array), to_host(array))
         stage.arrived(stage.incoming(array), array)
