@@ -12,28 +12,15 @@ from gridgrad.parallel.placement.partition import Partition, size
 CASES = 60
 
 
-def random_partition(rng, length, ranks):
-    """Consecutive parts, empty ones among them, or any owners."""
-    if rng.random() < 0.5:
-        return Partition.owned(rng.integers(0, ranks, length), ranks)
-    return Partition.weighted(length, tuple(rng.integers(0, 3, ranks - 1)) + (1,))
-
-
 def random_blocks(rng, shape, ranks):
-    """Blocks that cover an array of a shape once: lists with a part for each dimension."""
+    """Blocks that cover an array of a shape once: of consecutive parts, empty ones among them, or of any owners."""
     blocks = [()]
     for length in shape:
-        parts = random_partition(rng, length, ranks).parts if rng.random() < 0.7 else [slice(0, length)]
+        owned = Partition.owned(rng.integers(0, ranks, length), ranks)
+        weighted = Partition.weighted(length, tuple(rng.integers(0, 3, ranks - 1)) + (1,))
+        parts = (owned.parts, weighted.parts, [slice(0, length)])[rng.integers(3)]
         blocks = [(*block, part) for block in blocks for part in parts]
     return blocks
-
-
-def filled(shape, block, pieces, dtype=np.float64):
-    """A block of an array of a shape, from [(Piece, function that returns its elements)]."""
-    wanted = Piece("w", shape, block, 0, prod(map(size, block)))
-    out = np.zeros(len(wanted), dtype)
-    fill(out, wanted, pieces)
-    return out.reshape(tuple(map(size, block)))
 
 
 def cut(rng, stop, number):
@@ -43,18 +30,28 @@ def cut(rng, stop, number):
     return [found[i] for i in rng.permutation(len(found))]
 
 
-def written(rng, whole, name="w", number=3):
+def written(rng, whole):
     """[(Piece, function that returns its elements)] of random pieces that together hold an array."""
     found = []
-    for block in random_blocks(rng, whole.shape, number):
+    for block in random_blocks(rng, whole.shape, 3):
         elements = np.ascontiguousarray(take(whole, block)).reshape(-1)
-        for start, stop in cut(rng, elements.size, number):
-            piece = Piece(name, whole.shape, block, start, stop)
-            found.append((piece, lambda part=elements[start:stop]: part))
+        for start, stop in cut(rng, elements.size, 3):
+            found.append((Piece("w", whole.shape, block, start, stop), lambda part=elements[start:stop]: part))
     return found
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 4), (1, 5, 1), (3, 1, 4, 2), (2, 0, 3)])
+def filled(wanted, pieces, dtype=np.float64):
+    """The elements of a Piece, from [(Piece, function that returns its elements)]."""
+    out = np.zeros(len(wanted), dtype)
+    fill(out, wanted, pieces)
+    return out
+
+
+def whole_block(shape, block):
+    return Piece("w", shape, block, 0, prod(map(size, block)))
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (3, 4), (3, 1, 4, 2), (2, 0, 3)])
 def test_boxes_are_the_elements_of_a_range_in_their_order(shape):
     numbers = np.arange(prod(shape)).reshape(shape)
     for start in range(numbers.size + 1):
@@ -65,62 +62,42 @@ def test_boxes_are_the_elements_of_a_range_in_their_order(shape):
             assert len(found) <= max(1, 2 * len(shape) - 1)
 
 
-def test_random_pieces_cover_a_random_array_once():
+def test_random_pieces_cover_an_array_once_and_any_block_is_assembled_from_them():
     for seed in range(CASES):
         rng = np.random.default_rng(seed)
         whole = rng.normal(size=rng.integers(1, 8, rng.integers(1, 5)))
-        count, again = np.zeros(whole.shape, int), np.zeros(whole.shape)
-        for piece, read in written(rng, whole):
-            assert sum(prod(map(size, block)) for block, _ in piece.blocks()) == piece.stop - piece.start
-            for block, first in piece.blocks():
+        pieces, count = written(rng, whole), np.zeros(whole.shape, int)
+        for piece, _ in pieces:
+            for block, _ in piece.blocks():
                 put(count, block, take(count, block) + 1)
-                put(again, block, read()[first : first + prod(map(size, block))].reshape(tuple(map(size, block))))
-        assert (count == 1).all() and np.array_equal(again, whole), seed
-
-
-def test_any_block_is_assembled_from_any_pieces():
-    for seed in range(CASES):
-        rng = np.random.default_rng([seed, 1])
-        whole = rng.normal(size=rng.integers(1, 8, rng.integers(1, 5)))
-        pieces = written(rng, whole)
+        assert (count == 1).all(), seed
         for block in random_blocks(rng, whole.shape, 2):
-            assert np.array_equal(filled(whole.shape, block, pieces), take(whole, block)), seed
             elements = take(whole, block).reshape(-1)
+            assert np.array_equal(filled(whole_block(whole.shape, block), pieces), elements), seed
             for start, stop in cut(rng, elements.size, 3):
-                some = np.zeros(stop - start)
-                fill(some, Piece("w", whole.shape, block, start, stop), pieces)
-                assert np.array_equal(some, elements[start:stop]), seed
+                assert np.array_equal(filled(Piece("w", whole.shape, block, start, stop), pieces), elements[start:stop]), seed
 
 
 def test_dimensions_that_are_combined_otherwise_have_the_same_elements():
     whole = np.random.default_rng(0).normal(size=(3, 2, 5))
-    pieces = written(np.random.default_rng(1), whole)
     rows, columns = np.array([0, 3, 5]), slice(1, 4)
-    assert np.array_equal(filled((6, 5), (rows, columns), pieces), whole.reshape(6, 5)[rows, columns])
-    assert np.array_equal(filled((30,), (slice(0, 30),), pieces), whole.reshape(-1))
+    found = filled(whole_block((6, 5), (rows, columns)), written(np.random.default_rng(1), whole))
+    assert np.array_equal(found.reshape(3, 3), whole.reshape(6, 5)[rows, columns])
 
 
 def test_what_no_piece_has_is_zero():
     whole = np.arange(1.0, 13).reshape(3, 4)
     some = [Piece("w", (3, 4), (slice(0, 2), slice(1, 3)), 1, 4), Piece("w", (3, 4), (slice(2, 3), slice(0, 4)), 0, 1)]
     pieces = [(piece, lambda p=piece: take(whole, p.block).reshape(-1)[p.start : p.stop]) for piece in some]
-    found = filled((3, 4), (slice(0, 3), slice(0, 4)), pieces, np.float32)
-    assert found.dtype == np.float32 and found.tolist() == [[0, 0, 3, 0], [0, 6, 7, 0], [9, 0, 0, 0]]
-
-
-def random_intervals(rng, stop):
-    """Increasing intervals that do not touch."""
-    found = cut(rng, stop, 6)
-    return sorted(found[: rng.integers(0, len(found) + 1)])
+    found = filled(whole_block((3, 4), (slice(0, 3), slice(0, 4))), pieces, np.float32)
+    assert found.dtype == np.float32 and found.tolist() == [0, 0, 3, 0, 0, 6, 7, 0, 9, 0, 0, 0]
 
 
 def test_of_what_ranks_have_each_element_is_written_once():
     for seed in range(CASES):
         rng = np.random.default_rng([seed, 2])
         ranks, stop = int(rng.integers(1, 6)), int(rng.integers(1, 40))
-        everyone = [random_intervals(rng, stop) for _ in range(ranks)]
-        if rng.random() < 0.4:
-            everyone = [everyone[0]] * ranks
+        everyone = [sorted(cut(rng, stop, 6)[: rng.integers(0, 6)]) for _ in range(ranks)]
         had, count = np.zeros(stop, int), np.zeros(stop, int)
         for rank, mine in enumerate(everyone):
             for start, end in share(everyone, rank):

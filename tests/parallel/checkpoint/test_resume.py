@@ -1,74 +1,261 @@
-"""A training that is resumed on any grid equals the one that was not interrupted: bit by bit where the grid is the same."""
+"""A training that is resumed goes on as if it had not been interrupted: bit by bit on the same grid, equal on another one.
+
+Any grids, plans, partitions and ways to sum gradients are in `tests/random_networks/resuming.py`.
+"""
 
 from functools import partial
-from itertools import product
 
 import numpy as np
+import pytest
+from mpi4py import MPI
 
-from gridgrad.nn import OPTIMIZERS
+from gridgrad.nn import LOSSES, OPTIMIZERS, SGD, Linear, Sequential, Tanh
+from gridgrad.nn.device import to_host
+from gridgrad.nn.kernels.window import put, take
+from gridgrad.parallel import ProcessGrid, distribute
+from gridgrad.parallel.checkpoint.manifest import found_in
+from gridgrad.parallel.checkpoint.restore import newest, whole_array
+from gridgrad.parallel.checkpoint.saver import Saver
+from gridgrad.parallel.checkpoint.shard_file import Shard
+from gridgrad.parallel.checkpoint.state import NetworkState
+from gridgrad.parallel.protocols import protocol_names
+from gridgrad.parallel.protocols.workers import one_worker
+from gridgrad.parallel.sync import power_sgd
+from gridgrad.parallel.sync.reduction import BlockingReduction
 from tests.mpi import mpi
-from tests.parallel.checkpoint.training import GRIDS, Training, folder, images, minibatches, part_of
-from tests.parallel.equality import assert_same, on_cpus, on_first, serial
+from tests.parallel.checkpoint.training import Training, folder, images, minibatches
+from tests.parallel.equality import assert_same, on_first, serial
+from tests.parallel.protocols.training import dense, samples, spread
 
 SAVED, STEPS = 2, 4
-MAKE = {  # what divides by small gradients makes differences of rounding larger
-    "sgd": partial(OPTIMIZERS["sgd"], lr=lambda step: 0.05 / (1 + step), momentum=0.9),
-    "adam": partial(OPTIMIZERS["adam"], lr=0.01, eps=1e-3),
-    "adagrad": partial(OPTIMIZERS["adagrad"], lr=0.01, eps=1e-3),
-    "adadelta": partial(OPTIMIZERS["adadelta"], lr=0.5, eps=1e-3),
+WAYS = {  # what divides by small gradients makes differences of rounding larger
+    "sgd": (partial(OPTIMIZERS["sgd"], lr=lambda step: 0.05 / (1 + step), momentum=0.9), {"reduction": "plain"}),
+    "adam": (partial(OPTIMIZERS["adam"], lr=0.01, eps=1e-3), {"reduction": "overlap:1", "update": "sharded"}),
+    "adadelta": (partial(OPTIMIZERS["adadelta"], lr=0.5, eps=1e-3), {"reduction": "plain", "update": "sharded"}),
 }
-REDUCTIONS = [
-    ("plain", "whole"), ("plain", "sharded"), ("overlap:1", "sharded"), ("shared", "sharded"), ("shared", "whole"),
-    ("overlap:1", "whole"),
-]  # fmt: skip
+GRIDS = {
+    1: [{"batch": 1}],
+    2: [{"batch": 2}, {"model": 2}],
+    4: [{"batch": 2, "height": 2}, {"batch": 2, "model": 2}, {"batch": 4}],
+}
 
 
-def options_of(comm, number, sizes):
-    """How gradients are summed on a grid: all ways in turn."""
-    ways = REDUCTIONS if on_cpus(comm) and "stage" not in sizes else [way for way in REDUCTIONS if way[0] != "shared"]
-    reduction, update = ways[number % len(ways)]
-    return {"reduction": reduction, "update": update}
+@mpi(1, 2, 4)
+def test_a_network_goes_on_on_any_grid(comm):
+    batches = minibatches(STEPS)
+    for number, (name, (optimizer, options)) in enumerate(WAYS.items()):
+        losses, state = on_first(comm, serial, images(), optimizer, "cross-entropy", batches)
+        first = GRIDS[comm.size][number % len(GRIDS[comm.size])]
+        with folder(comm) as directory:
+            with ProcessGrid(comm, **first) as grid:
+                whole = Training(grid, images(), optimizer, **options).train(batches[:SAVED]).save(directory)
+                each_element_is_in_one_file(whole, directory)
+                whole.train(batches)
+            for sizes in GRIDS[comm.size]:
+                with ProcessGrid(comm, **sizes) as grid:
+                    again = Training(grid, images(), optimizer, **options).resume(directory).train(batches)
+                    found = again.losses, again.net.state_dict(everywhere=True)
+                    assert_same(found, (losses[SAVED:], state), 1e-10, (name, first, sizes))
+                    if sizes == first:
+                        assert again.losses == whole.losses[SAVED:] and again.bits() == whole.bits(), (name, sizes)
 
 
-def check(comm, optimizer, micro_batches, pairs):
-    """Save on the first grid of each pair of numbers, resume on the second one."""
-    batches, make = minibatches(STEPS), MAKE[optimizer]
-    expected = on_first(comm, serial, images(), make, "cross-entropy", batches, micro_batches)
-    start = partial(Training, optimizer=make, micro_batches=micro_batches)
+def each_element_is_in_one_file(training, directory):
+    """Fail unless the files of a Training have all elements once, and are those of the global arrays. Collective."""
+    pairs = {"parameters": training.net.parameters, "buffers": training.net.buffers}
+    arrays = {(f"network/{kind}", f"{layer.name}.{p.name}"): to_host(training.net.global_value(p, everywhere=True))
+              for kind, of in pairs.items() for layer, p in of}  # fmt: skip
+    if training.grid.rank == 0:
+        shards = [Shard(path) for path in sorted(found_in(directory)[0][0].folder.glob("rank-*.h5"))]
+        assert len(shards) == training.grid.size
+        for (path, name), value in arrays.items():
+            assert np.array_equal(whole_array(shards, path, name), value), name
+            assert (count_of(shards, path, name, value.shape) == 1).all(), name
+        for name in training.optimizer.state_names:
+            for _, array in (key for key in arrays if key[0] == "network/parameters"):
+                assert (count_of(shards, f"optimizer/{name}", array, arrays["network/parameters", array].shape) == 1).all()
+
+
+def count_of(shards, path, name, shape):
+    """How often each element of an array is in some files."""
+    count = np.zeros(shape, int)
+    for shard in shards:
+        for piece, _ in shard.parts.get((path, name), ()):
+            for block, _ in piece.blocks():
+                put(count, block, take(count, block) + 1)
+    return count
+
+
+@mpi(2)
+def test_another_network_or_optimizer_is_refused_and_nothing_is_changed(comm):
+    make = lambda *widths: Sequential(list(map(Linear, widths[:-1], widths[1:])), 1, np.float64, (4,))  # noqa: E731
+    sgd = partial(SGD, lr=0.05, momentum=0.9)
+    with folder(comm) as directory, ProcessGrid(comm, model=2) as grid:
+        Training(grid, make(4, 6, 3), sgd).save(directory)
+        for widths, optimizer, words in (
+            ((4, 5, 3), sgd, "has shape"),
+            ((4, 6, 3, 3), sgd, "has no network/parameters of 2.weight"),
+            ((4, 6, 3), partial(SGD, lr=0.05), "its optimizer differs in velocity_lr"),
+        ):
+            training = Training(grid, make(*widths), optimizer)
+            before = training.bits()
+            with pytest.raises(ValueError, match=words):
+                training.resume(directory)
+            assert training.bits() == before
+
+
+# ----- PowerSGD
+
+
+def with_error(grid):
+    layers = [Linear(12, 9), Tanh(), Linear(9, 11), Tanh(), Linear(11, 3)]
+    net = Sequential(layers, seed=3, dtype=np.float64, input_shape=(12,))
+    return Training(grid, net, partial(SGD, lr=0.05, momentum=0.5), reduction="powersgd:2")
+
+
+def error_of(training):
+    """{name: what was not passed on yet, as a global array}. Collective."""
+    found, grid = {}, training.grid
+    for layer, p, where in training.net.reduction.places:
+        whole = np.zeros(p.shape)
+        put(whole, p.index, to_host(training.net.reduction.error[where]).reshape(p.block_shape))
+        found[f"{layer.name}.{p.name}"] = grid.comm.allreduce(whole)
+    return found
+
+
+@mpi(4)
+def test_what_power_sgd_has_not_passed_on_is_kept_as_a_sum(comm, monkeypatch):
+    monkeypatch.setattr(power_sgd, "UNCOMPRESSED_STEPS", 1)
+    batches, grids = minibatches(STEPS, (12,)), [{"batch": 2, "model": 2}, {"batch": 4}, {"model": 4}]
+    for sizes in grids[:2]:
+        with folder(comm) as directory:
+            with ProcessGrid(comm, **sizes) as grid:
+                whole = with_error(grid).train(batches[:SAVED]).save(directory)
+                error = error_of(whole)
+                assert max(np.abs(value).max() for value in error.values()) > 1e-3
+                whole.train(batches)
+            for other in grids:
+                with ProcessGrid(comm, **other) as grid:
+                    again = with_error(grid).resume(directory)
+                    assert again.net.reduction.sums == SAVED
+                    for name, value in error_of(again).items():
+                        assert np.allclose(value, error[name], rtol=1e-12, atol=1e-14), (sizes, other, name)
+                    again.train(batches)
+                    assert np.isfinite(again.losses).all()
+                    if other == sizes:
+                        assert again.losses == whole.losses[SAVED:] and again.bits() == whole.bits(), sizes
+
+
+# ----- update protocols
+
+COUNT, BATCH, TURNS, SAVED_TURNS = 29, 8, 9, 5  # an epoch has four minibatches; the last of them has 5 samples
+TEXTS = {  # of every form
+    "local": "local:3", "post-local": "post-local:2:3", "slowmo": "slowmo:3:0.5", "diloco": "diloco:3:fragments=2",
+    "easgd": "easgd:2:0.1", "admm": "admm:3:rho=0.3", "sgp": "sgp", "parallel-sgd": "parallel-sgd:epoch",
+    "server:bsp": "server:bsp", "server:asp": "server:asp:single", "server:ssp": "server:ssp:2", "downpour": "downpour:2:3",
+}  # fmt: skip
+ASYNCHRONOUS = "server:asp", "server:ssp", "downpour"
+WORKERS = {1: [{"batch": 1}], 2: [{"batch": 2}], 4: [{"batch": 2, "model": 2}, {"batch": 2, "stage": 2}]}
+
+
+def sgd(net):
+    return SGD(net, lambda step: 0.1 / (1 + step), 0.5)
+
+
+class Worker:
+    """The training of one worker on this rank."""
+
+    def __init__(self, net, workers, text, make_optimizer):
+        self.net, self.workers, self.losses = net, workers, []
+        self.protocol = protocol_names.parse(text)(net, workers, make_optimizer)
+        self.participants = {"network": NetworkState(net), "protocol": self.protocol}
+
+    def train(self, turns=TURNS, between=lambda step: None):
+        """All turns until so many steps are done, and the end."""
+        trainer, (x, y) = self.net.trainer(LOSSES["cross-entropy"](), self.protocol), samples(self.net, COUNT)
+        for turn in self.protocol.turns(self.protocol.shares(COUNT, BATCH, 0), turns, between):
+            self.losses += trainer.step([self.net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
+        self.losses += trainer.flush()
+        self.protocol.finish()
+        return self
+
+    def bits(self):
+        """What this rank has at the end, and what a report says of it."""
+        protocol = self.protocol
+        arrays = [self.net.params, *(buffer.value for _, buffer in self.net.buffers), *protocol.state_arrays().values()]
+        return [to_host(array).tolist() for array in arrays], protocol.taken, protocol.staleness, protocol.samples
+
+
+def goes_on(comm, text, grids, make_optimizer=sgd):
+    """Save on the first grid, resume on all: to the last bit on that one. Collective."""
+    is_served = text.startswith(("server", "downpour"))  # servers need whole gradients; else ranks divide the optimizer's state
+    options = {"reduction": partial(BlockingReduction, update="whole" if is_served else "sharded")}
     with folder(comm) as directory:
-        went_on = {}
-        for first in sorted({first for first, _ in pairs}):
-            with part_of(comm, GRIDS[first]) as grid:
-                if grid:
-                    training = start(grid, images(), **options_of(grid.comm, first, GRIDS[first])).train(batches[:SAVED])
-                    training.save(f"{directory}/{first}").train(batches)
-                    assert_same((training.losses, training.state()), expected, 1e-10, GRIDS[first])
-                    went_on[first] = training.losses[SAVED:], training.bits()
-        for number, (first, second) in enumerate(pairs):
-            with part_of(comm, GRIDS[second]) as grid:
-                if grid:
-                    way = first if first == second else number + second
-                    training = start(grid, images(), **options_of(grid.comm, way, GRIDS[second]))
-                    training.resume(f"{directory}/{first}").train(batches)
-                    words = f"{optimizer}, {GRIDS[first]} -> {GRIDS[second]}"
-                    assert training.net.step == STEPS and len(training.losses) == STEPS - SAVED
-                    assert_same((training.losses, training.state()), (expected[0][SAVED:], expected[1]), 1e-10, words)
-                    if first == second:
-                        losses, (arrays, numbers) = went_on[first]
-                        found, found_numbers = training.bits()
-                        assert training.losses == losses and found_numbers == numbers, words
-                        assert all(np.array_equal(*each) for each in zip(found, arrays, strict=True)), words
+        with spread(comm, grids[0], dense(norm=True), **options) as (net, workers):
+            whole = Worker(net, workers, text, make_optimizer)
+            saver = Saver(comm, net, whole.participants, directory, workers, SAVED_TURNS)
+            whole.train(between=saver.boundary)
+            saver.close()
+            assert saver.written == 1
+            losses, state, bits = losses_of(comm, whole), net.state_dict(everywhere=True), whole.bits()
+        for sizes in grids:
+            with spread(comm, sizes, dense(norm=True), **options) as (net, workers):
+                again = Worker(net, workers, text, make_optimizer)
+                newest(comm, directory).restore(net, again.participants, workers)
+                again.train()
+                found, end = losses_of(comm, again), net.state_dict(everywhere=True)
+                expected = {rank: losses[rank][-len(later) :] for rank, later in found.items()}
+                for rank, later in found.items():
+                    assert 0 < len(later) < len(losses[rank])
+                    assert_same((later, end), (expected[rank], state), 1e-10, (text, sizes))
+                if sizes == grids[0]:
+                    assert found == expected and again.bits() == bits, text
 
 
-@mpi(8, long=(8,), timeout=300)
-def test_each_grid_resumes_its_own_and_two_others(comm):
-    """What each grid saves, with one of the optimizers."""
-    pairs = [(first, (first + further) % len(GRIDS)) for first in range(len(GRIDS)) for further in (0, 1, 3)]
-    for number, optimizer in enumerate(MAKE):
-        check(comm, optimizer, 1 + number % 2, [pair for pair in pairs if pair[0] % len(MAKE) == number])
+def losses_of(comm, worker):
+    """{worker: the losses of its steps} of all. Collective."""
+    return dict(comm.allgather((worker.workers.rank, worker.losses)))
 
 
-@mpi(8, long=(8,), timeout=900)
-def test_all_pairs_of_grids_with_all_optimizers(comm):
-    for optimizer, micro_batches in product(MAKE, (1, 3)):
-        check(comm, optimizer, micro_batches, list(product(range(len(GRIDS)), repeat=2)))
+@mpi(1, 2, 4)
+def test_every_protocol_goes_on(comm):
+    assert TEXTS.keys() == protocol_names.FORMS.keys()
+    for name, text in {**TEXTS, "sync": "sync"}.items():
+        if comm.size == 1 or name not in (*ASYNCHRONOUS, "sync"):
+            goes_on(comm, text, WORKERS[comm.size])
+
+
+@mpi(2, 4)
+def test_optimizers_of_servers_move_with_the_parameters(comm):
+    for name, way in (("adam", ""), ("adadelta", ":round-robin"), ("adam", ":single")):
+        goes_on(comm, f"server:bsp{way}", WORKERS[comm.size], partial(OPTIMIZERS[name], lr=0.01, eps=1e-3))
+
+
+@mpi(2)
+def test_checkpoints_of_workers_come_after_so_many_steps_and_others_are_refused(comm):
+    """Between two means the workers do not ask each other anything; how many steps there are, they know."""
+    with folder(comm) as directory:
+        with spread(comm, {"batch": 2}, dense()) as (net, workers):
+            worker = Worker(net, workers, "local:3", sgd)
+            saver = Saver(comm, net, worker.participants, directory, workers, 4, every=3)
+            worker.train(20, saver.boundary)
+            saver.close()
+            assert saver.saved == 4  # after 4, 8, 12 and 16 steps
+            assert saver.comm == MPI.COMM_NULL
+        with (
+            spread(comm, {"model": 2}, dense()) as (net, workers),
+            pytest.raises(ValueError, match="has 2 workers, .* batch=2"),
+        ):
+            newest(comm, directory).restore(net, Worker(net, workers, "local:3", sgd).participants, workers)
+        with ProcessGrid(comm, batch=2) as grid, pytest.raises(ValueError, match="has 2 workers"):
+            net = distribute(dense(), grid)
+            protocol = protocol_names.parse("sync")(net, one_worker(grid)[1], sgd)
+            newest(comm, directory).restore(net, {"network": NetworkState(net), "protocol": protocol})
+        with spread(comm, {"batch": 2}, dense()) as (net, workers):
+            with pytest.raises(ValueError, match="its protocol differs in"):
+                newest(comm, directory).restore(net, Worker(net, workers, "sgp", sgd).participants, workers)
+            for text in (TEXTS[name] for name in ASYNCHRONOUS):  # their workers are never at the same step
+                protocol = protocol_names.parse(text)(net, workers, sgd)
+                with pytest.raises(ValueError, match="no checkpoints of asynchronous parameter servers"):
+                    protocol.state()
+                protocol.finish()

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -52,15 +51,17 @@ def steps_in(comm, directory):
     return found
 
 
-@mpi(1, 2, 4)
-def test_a_script_goes_on_on_any_grid(comm):
+@mpi(1, 2)
+def test_a_script_goes_on_on_any_grid_also_after_a_break(comm):
     with folder(comm) as directory:
         with ProcessGrid(comm, batch=comm.size) as grid:
             whole = Script(grid).train(f"{directory}/whole", 6)
             assert Script(grid).train(f"{directory}/parts", 3, checkpoint_steps=2).losses == whole.losses[:3]
         assert steps_in(comm, f"{directory}/parts") == [3, 2]
         with ProcessGrid(comm, model=comm.size) as grid:
-            assert np.allclose(Script(grid).train(f"{directory}/parts", 4).losses, whole.losses[3:4], rtol=1e-12)
+            left = Script(grid).train(f"{directory}/parts", 6, lambda step: step == 3)
+            assert np.allclose(left.losses, whole.losses[3:4], rtol=1e-12)
+        assert steps_in(comm, f"{directory}/parts") == [4, 3, 2]
         with ProcessGrid(comm, batch=comm.size) as grid:
             again = Script(grid).train(f"{directory}/parts", 6, keep=1)
             assert np.allclose(again.losses, whole.losses[4:], rtol=1e-12) and again.kept["seen"] == [0, 1, 2, 3, 4, 5]
@@ -104,7 +105,6 @@ def test_what_is_kept_is_that_of_the_step(comm, monkeypatch):
 
 
 SCRIPT = """
-import signal
 import sys
 from mpi4py import MPI
 from gridgrad.parallel import ProcessGrid
@@ -112,48 +112,20 @@ from tests.parallel.checkpoint.test_script import Script
 
 comm = MPI.COMM_WORLD
 script = Script(ProcessGrid(comm, batch=comm.size))
-def leave(step):
-    if step == 3 and "raise" in sys.argv:
-        return 1 / comm.rank
-    return step == 3 and "break" in sys.argv
-script.train(sys.argv[1], 6, leave, checkpoint_steps=3)
-assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+script.train(sys.argv[1], 6, lambda step: step == 3 and 1 / comm.rank, checkpoint_steps=3)
 """
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("way", ["break", pytest.param("raise", marks=pytest.mark.long)])
-def test_leaving_the_loop_ends_the_job(way, tmp_path):
-    """While a checkpoint is under way: by all ranks together, or by an exception on one."""
-    finished = mpiexec(2, ["-c", SCRIPT, str(tmp_path), way], 60)
-    if way == "break":
-        assert finished.status == 0 and finished.stderr == ""
-    else:
-        assert finished.status not in (0, None) and finished.stderr.count("ZeroDivisionError") == 1
-    assert {one.step for one in found_in(tmp_path)[0]} <= ({3, 4} if way == "break" else {3})
-
-
-@mpi(1, 3)
-def test_what_a_loop_left_early_has_trained_is_saved(comm):
-    """By `break`, also through another iterator."""
-    with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
-        whole = Script(grid).train(f"{directory}/whole", 6)
-        losses = Script(grid).train(f"{directory}/parts", 6, lambda step: step == 1).losses
-        assert steps_in(comm, f"{directory}/parts") == [2]
-        script = Script(grid)
-        for number, step in enumerate(resumable_steps(script.net, script.optimizer, f"{directory}/parts", 6, kept=script.kept)):
-            x, y = minibatches(6, (6,))[step]
-            losses.append(script.net.learn(x, y, LOSS, script.optimizer))
-            if number == 1:
-                break
-        assert steps_in(comm, f"{directory}/parts") == [4, 2]
-        assert losses + Script(grid).train(f"{directory}/parts", 6).losses == whole.losses
+def test_an_exception_on_one_rank_ends_the_job_while_a_checkpoint_is_under_way(tmp_path):
+    finished = mpiexec(2, ["-c", SCRIPT, str(tmp_path)], 60)
+    assert finished.status not in (0, None) and finished.stderr.count("ZeroDivisionError") == 1
+    assert {one.step for one in found_in(tmp_path)[0]} <= {3}
 
 
 @pytest.mark.parametrize("value", [
-    None, True, 3, -0.0, 1e300, math.inf, -math.inf, "a text", "\ud800", [1, [2.5, "x"]], (2, 3), ((), [()]),
-    {}, {"a": {"b": 1}}, {0: 1, 1: 2}, {(1, 2): "pair", None: "none"}, {"$": "dict"}, {"a": {"$": "inf", 1.5: math.inf}},
-    2**127, np.random.default_rng(0).bit_generator.state,
+    None, True, -0.0, 1e300, math.inf, "\ud800", [1, [2.5, "x"]], ((), [()]), {"a": {"b": 1}}, {(1, 2): "pair", None: "none"},
+    {"$": "dict"}, {"a": {"$": "inf", 1.5: math.inf}}, 2**127, np.random.default_rng(0).bit_generator.state,
 ])  # fmt: skip
 def test_what_is_kept_comes_back_as_it_was(value):
     saved = json.dumps(to_json(value, "it"), allow_nan=False)
@@ -161,7 +133,7 @@ def test_what_is_kept_comes_back_as_it_was(value):
 
 
 def test_scalars_of_numpy_come_back_as_numbers_of_python():
-    for value in (np.float32(0.1), np.float64(3), np.int64(3), np.uint8(7), np.True_, np.float16(np.inf), np.str_("a")):
+    for value in (np.float32(0.1), np.int64(3), np.True_, np.float16(np.inf), np.str_("a")):
         found = from_json(to_json({"a": value}, "it"))["a"]
         assert found == value and type(found) in (bool, int, float, str)
     assert math.isnan(from_json(to_json(np.float32("nan"), "it")))
@@ -172,10 +144,8 @@ OWN.append(OWN)
 
 
 UNFIT = [
-    (np.zeros(3), r"kept\['a'\] is of the type ndarray, which can not be saved"), ({1, 2}, "of the type set"),
-    ({"b": [0, b"x"]}, r"kept\['a'\]\['b'\]\[1\] is of the type bytes"), ({frozenset(): 1}, r"a key of kept\['a'\] is of"),
-    (Fraction(1, 2), "of the type Fraction"), (np.datetime64("2020-01-01", "ns"), "of the type datetime64"), (1j, "complex"),
-    (10**5000, "a number of too many digits"), (OWN, "too many lists within each other"), (np.longdouble(1), "longdouble"),
+    (np.zeros(3), r"kept\['a'\] is of the type ndarray"), ({"b": [0, b"x"]}, r"kept\['a'\]\['b'\]\[1\] is of the type bytes"),
+    ({frozenset(): 1}, r"a key of kept\['a'\]"), (1j, "complex"), (10**5000, "too many digits"), (OWN, "too many lists"),
 ]  # fmt: skip
 
 
@@ -185,17 +155,24 @@ def test_what_can_not_be_saved_is_named():
             to_json(value, "kept['a']")
 
 
-@mpi(1, 3)
-def test_what_can_not_be_kept_is_refused_on_all_ranks_before_the_first_step(comm):
-    last = comm.rank == comm.size - 1
+@mpi(2)
+def test_what_does_not_fit_is_refused_on_all_ranks_before_the_first_step(comm):
     with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
         script = Script(grid)
-        for kept, words in (({"seen": [], "a": {1} if last else 1}, r"kept\['a'\] is of the type set"),
+        for kept, words in (({"seen": [], "a": {1} if comm.rank else 1}, r"kept\['a'\] is of the type set"),
                             ({"b": comm.rank}, r"kept\['b'\] on rank 1 is not what it is on rank 0")):  # fmt: skip
-            if comm.size > 1 or "b" not in kept:
-                with pytest.raises(ValueError, match=words):
-                    next(resumable_steps(script.net, script.optimizer, directory, 3, kept=kept))
+            with pytest.raises(ValueError, match=words):
+                next(resumable_steps(script.net, script.optimizer, directory, 3, kept=kept))
+        with pytest.raises(ValueError, match="step 0 of resumable_steps has trained the network by 0 steps, not by 1"):
+            for _ in resumable_steps(script.net, script.optimizer, directory, 3):
+                pass
         assert steps_in(comm, directory) == []
+        script.train(directory, 2)
+        with pytest.raises(ValueError, match="its optimizer differs in velocity_lr"):
+            next(resumable_steps(script.net, SGD(script.net, 0.1), directory, 3, kept={}))
+        with pytest.raises(ValueError, match="has shape"):
+            net = parallelize(Sequential([Linear(6, 4), BatchNorm(4), Tanh(), Linear(4, 3)], 1, np.float64, (6,)), grid)
+            next(resumable_steps(net, SGD(net, 0.1, 0.9), directory, 3))
 
 
 @mpi(2)
@@ -205,33 +182,9 @@ def test_what_can_not_be_kept_any_more_costs_that_entry_and_no_checkpoint(comm, 
         script = Script(grid)
         script.kept |= {"best": np.float32(1), "late": 0}
         script.train(directory, 4, lambda step: script.kept.update(late={"x": {step}}, best=math.inf), checkpoint_steps=2)
-        said = "warning: kept['late']['x'] is of the type set, which can not be saved: keep numbers, texts, and lists, tuples "
-        said += "and dicts of them; it is left out of the checkpoint\n"
-        assert heard.getvalue().count(said) == 2 * (comm.rank == 0)
+        assert heard.getvalue().count("warning: kept['late']['x'] is of the type set") == 2 * (comm.rank == 0)
         assert steps_in(comm, directory) == [4, 2]
         again = Script(grid)
         again.kept["late"] = 7
         assert again.train(directory, 4).kept == {"seen": [0, 1, 2, 3], "best": math.inf, "late": 7}
-        said = "warning: kept['late'] could not be saved in the checkpoint: it begins anew\n"
-        assert heard.getvalue().count(said) == (comm.rank == 0)
-
-
-@mpi(2)
-def test_a_body_that_does_not_train_is_refused(comm):
-    with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
-        script = Script(grid)
-        with pytest.raises(ValueError, match="step 0 of resumable_steps has trained the network by 0 steps, not by 1"):
-            for _ in resumable_steps(script.net, script.optimizer, directory, 3):
-                pass
-
-
-@mpi(2)
-def test_another_optimizer_is_refused(comm):
-    with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
-        Script(grid).train(directory, 2)
-        script = Script(grid)
-        with pytest.raises(ValueError, match="its optimizer differs in velocity_lr"):
-            next(resumable_steps(script.net, SGD(script.net, 0.1), directory, 3, kept={}))
-        with pytest.raises(ValueError, match="has shape"):
-            net = parallelize(Sequential([Linear(6, 4), BatchNorm(4), Tanh(), Linear(4, 3)], 1, np.float64, (6,)), grid)
-            next(resumable_steps(net, SGD(net, 0.1, 0.9), directory, 3))
+        assert heard.getvalue().count("warning: kept['late'] could not be saved in the checkpoint") == (comm.rank == 0)

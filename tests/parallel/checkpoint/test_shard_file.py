@@ -38,7 +38,9 @@ def test_what_is_written_is_read(tmp_path, dtype):
     assert entry == {"name": "rank-0007.h5", "size": path.stat().st_size, "sha256": sha256(path)}
     shard = Shard(path)
     assert shard.worker == 2 and shard.numbers == NUMBERS
-    assert repr([piece for ((piece, _),) in shard.parts.values()]) == repr(sum(PIECES.values(), []))
+    found = [parts for parts in shard.parts.values()]
+    assert repr([piece for ((piece, _),) in found]) == repr(sum(PIECES.values(), []))
+    assert [first for ((_, first),) in found] == [0, 5, 0]  # where their elements begin
     for name, array in arrays(dtype).items():
         assert shard.array(name).dtype == array.dtype and np.array_equal(shard.array(name), array)
     with pytest.raises(ValueError, match="no array logs/progress/others"):
@@ -59,16 +61,14 @@ def test_errors_of_the_system_are_no_damage_and_no_locks_or_maps_are_needed(tmp_
 
     path, _ = written(tmp_path)
     shard = Shard(path)
-    with monkeypatch.context() as patch:
-        patch.setattr(np, "memmap", fails(errno.ENODEV, "No such device"))
-        for name in PIECES:
-            assert np.array_equal(shard.array(name), arrays()[name])
-        patch.setattr(h5py, "File", fails(None, "Unable to open file (file read failed, errno = 5, error message = 'I/O')"))
-        with pytest.raises(OSError, match=f"Input/output error: '{path}'"):
-            Shard(path)
-        patch.setattr(h5py, "File", fails(None, "Unable to open file (truncated file: eof = 96)"))
-        with pytest.raises(ValueError, match=f"{path}: not an HDF5 file that can be read"):
-            Shard(path)
+    monkeypatch.setattr(np, "memmap", fails(errno.ENODEV, "No such device"))
+    for name in PIECES:
+        assert np.array_equal(shard.array(name), arrays()[name])
+    monkeypatch.setattr(h5py, "File", fails(None, "Unable to open file (file read failed, errno = 5, error message = 'I/O')"))
+    with pytest.raises(OSError, match=f"Input/output error: '{path}'"):
+        Shard(path)
+    monkeypatch.setattr(h5py, "File", fails(None, "Unable to open file (truncated file: eof = 96)"))
+    assert_refused(path)
 
 
 def test_what_json_can_not_hold_is_refused_before_anything_is_written():
@@ -77,35 +77,18 @@ def test_what_json_can_not_hold_is_refused_before_anything_is_written():
             table_of({}, {"kept": {"content": wrong}}, 0)
 
 
-def test_a_file_that_ends_early_is_refused_wherever_it_ends(tmp_path):
-    path, entry = written(tmp_path)
-    whole = path.read_bytes()
-    for length in sorted({*range(0, len(whole), 97), *range(len(whole) - 8, len(whole))}):
-        path.write_bytes(whole[:length])
-        assert_refused(path)
-
-
 def assert_refused(path):
     with pytest.raises(ValueError) as caught:
         Shard(path)
     assert str(caught.value).startswith(str(path)) and "\n" not in str(caught.value)
 
 
-def test_flipped_bytes_are_refused_or_change_elements_only(tmp_path):
-    """A file that was damaged on the disk has another checksum; still nobody may stumble over what it says."""
-    path, entry = written(tmp_path)
-    whole, rng = path.read_bytes(), np.random.default_rng(0)
-    for place in rng.integers(0, len(whole), 100):
-        content = bytearray(whole)
-        content[place] ^= 1 << rng.integers(8)
-        path.write_bytes(content)
-        assert sha256(path) != entry["sha256"]
-        try:
-            shard = Shard(path)
-            for name, _ in shard.parts:
-                assert shard.array(name).ndim == 1
-        except ValueError as error:
-            assert str(path) in str(error)
+def test_a_file_that_ends_early_is_refused_wherever_it_ends(tmp_path):
+    path, _ = written(tmp_path)
+    whole = path.read_bytes()
+    for length in sorted({*range(0, len(whole), 997), *range(len(whole) - 8, len(whole))}):
+        path.write_bytes(whole[:length])
+        assert_refused(path)
 
 
 BLOCK = ["0.weight", [4, 5], [[0, 4], {"at": [1, 2, 4]}]]
@@ -124,21 +107,12 @@ def replaced(*path):
 
 
 WRONG = [
-    None, 3, [], "x", {}, replaced("pieces", None), replaced("pieces", {"network/parameters": 3}), replaced("blocks", {"a": 1}),
-    replaced("pieces", "network/parameters", 0, 0, 1), replaced("pieces", "network/parameters", 0, 0, -1),
-    replaced("pieces", "network/parameters", 0, 0, "0"), replaced("pieces", "network/parameters", 0, 1, -1),
-    replaced("pieces", "network/parameters", 0, 1, 12), replaced("pieces", "network/parameters", 0, 2, 13),
-    replaced("pieces", "network/parameters", 0, 2, 11.5), replaced("pieces", "network/parameters", 0, [0, 1, 2, 3]),
-    replaced("pieces", "network/parameters", 0, 2, None), replaced("pieces", "network/parameters", 0, 0, True),
-    replaced("blocks", 0, 2, 0, [0, 5]), replaced("blocks", 0, 2, 0, [3, 2]), replaced("blocks", 0, 2, 0, [-1, 4]),
-    replaced("blocks", 0, 2, 1, {"at": [1, 1, 2]}), replaced("blocks", 0, 2, 1, {"at": [1, 5]}),
-    replaced("blocks", 0, 2, 1, {"at": []}), replaced("blocks", 0, 2, 1, {"at": [[1, 2]]}), replaced("blocks", 0, 2, 1, {}),
-    replaced("blocks", 0, 2, 1, {"at": ["a"]}), replaced("blocks", 0, 2, 1, {"at": [1, 2, 10**30]}),
-    replaced("blocks", 0, 2, 1, {"at": [0.5, 2, 4]}), replaced("blocks", 0, 1, [4]), replaced("blocks", 0, 1, 5),
-    replaced("blocks", 0, 1, ["4", 5]), replaced("blocks", 0, 1, [4.0, 5]), replaced("blocks", 0, 0, 7),
-    replaced("blocks", 0, 1, [4, 10**30]), replaced("blocks", 0, ["0.weight", [4, 5]]),
-    replaced("worker", "0"), replaced("worker", -1), replaced("worker", True), replaced("numbers", []),
-    replaced("numbers", None), replaced("numbers", "network", 3),
+    None, {}, replaced("pieces", {"network/parameters": 3}), replaced("blocks", {"a": 1}), replaced("worker", -1),
+    replaced("numbers", "network", 3),
+    *(replaced("pieces", "network/parameters", 0, one) for one in ([1, 2, 12], [0, -1, 12], [0, 2, 13], [0, 2, 11.5], [0, 2])),
+    *(replaced("blocks", 0, 2, 0, one) for one in ([0, 5], [3, 2], [-1, 4])),
+    *(replaced("blocks", 0, 2, 1, {"at": one}) for one in ([1, 1, 2], [1, 5], [[1, 2]], [1, 2, 10**30])),
+    *(replaced("blocks", 0, 1, one) for one in ([4], 5, [4.0, 5], [4, 10**30])),
 ]  # fmt: skip
 
 
@@ -149,35 +123,22 @@ def test_a_table_that_makes_no_sense_is_refused(tmp_path, table):
     assert_refused(path)
 
 
-def test_the_table_of_which_the_wrong_ones_are_made_is_right(tmp_path):
-    path = tmp_path / "rank-0000.h5"
-    write_shard(path, {"network/parameters": np.zeros(10)}, json.dumps(TABLE).encode())
-    assert [len(piece) for piece, _ in Shard(path).parts["network/parameters", "0.weight"]] == [10]
-
-
 def test_datasets_of_another_kind_are_refused(tmp_path):
-    path = tmp_path / "rank-0000.h5"
-    text = np.frombuffer(json.dumps(TABLE).encode(), np.uint8)
-    for options in (
-        {"shape": (11,), "dtype": "f8"},
-        {"shape": (10, 1), "dtype": "f8"},
-        {"shape": (10,), "dtype": "i8"},
-        {"shape": (10,), "dtype": "f2"},
-        {"shape": (10,), "dtype": ">f8"},
-        {"shape": (10,), "dtype": "f8", "chunks": (5,)},
-    ):
+    path, text = tmp_path / "rank-0000.h5", np.frombuffer(json.dumps(TABLE).encode(), np.uint8)
+    right = {"shape": (10,), "dtype": "f8"}
+    for table, options in (
+        (text, right), (text, right | {"shape": (11,)}), (text, right | {"shape": (10, 1)}), (text, right | {"dtype": "i8"}),
+        (text, right | {"dtype": ">f8"}), (text, right | {"chunks": (5,)}), (text, None), (3, right), (None, right),
+        (np.frombuffer(b"not json", np.uint8), right), (np.frombuffer(b"[" * 99999, np.uint8), right),
+    ):  # fmt: skip
         with h5py.File(path, "w") as file:
-            file["table"] = text
-            file.create_dataset("network/parameters", **options)[...] = 0
-        assert_refused(path)
-    for content in (None, "group", 3, np.zeros(4), np.frombuffer(b"not json", np.uint8), np.frombuffer(b"[" * 99999, np.uint8)):
-        with h5py.File(path, "w") as file:
-            if isinstance(content, str):
-                file.create_group("table")
-            elif content is not None:
-                file["table"] = content
-        assert_refused(path)
-    with h5py.File(path, "w") as file:
-        file["table"] = text
-        file.create_group("network/parameters")
-    assert_refused(path)
+            if table is not None:
+                file["table"] = table
+            if options is None:
+                file.create_group("network/parameters")
+            else:
+                file.create_dataset("network/parameters", **options)[...] = 0
+        if table is text and options is right:
+            assert [len(piece) for piece, _ in Shard(path).parts["network/parameters", "0.weight"]] == [10]
+        else:
+            assert_refused(path)

@@ -3,25 +3,19 @@
 import shutil
 import tempfile
 from contextlib import contextmanager
-from math import prod
 
 import numpy as np
-from mpi4py import MPI
 
 from gridgrad.nn import LOSSES, BatchNorm, Conv2d, Dropout, Flatten, Linear, Sequential, Tanh
 from gridgrad.nn.device import to_host
-from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel import parallelize
 from gridgrad.parallel.checkpoint.restore import newest
 from gridgrad.parallel.checkpoint.saver import Saver
-from gridgrad.parallel.checkpoint.state import NetworkState, OptimizerState
+from gridgrad.parallel.checkpoint.state import OptimizerState, states_of
 from gridgrad.parallel.job.waiting import meet
-from tests.parallel.equality import block, micro_batches_of
+from tests.parallel.equality import block
 
 SHAPE = 6, 4, 2
-GRIDS = [
-    {"batch": 1}, {"batch": 3}, {"model": 2}, {"batch": 2, "height": 2}, {"model": 5}, {"stage": 3}, {"batch": 2, "model": 3},
-    {"batch": 2, "height": 2, "model": 2},
-]  # fmt: skip
 
 
 def images():
@@ -48,43 +42,22 @@ def folder(comm):
             shutil.rmtree(path)
 
 
-@contextmanager
-def part_of(comm, sizes):
-    """A ProcessGrid of the first ranks of `comm`; None on ranks that it has no place for, which leave the cores to them.
-
-    Collective.
-    """
-    some = comm.Split(0 if comm.rank < prod(sizes.values()) else MPI.UNDEFINED)
-    if some == MPI.COMM_NULL:
-        yield None
-    else:
-        with ProcessGrid(some, **sizes) as grid:
-            yield grid
-        some.Free()
-    meet(comm)
-
-
 class Training:
     """The training of one network on this rank of a grid, which can be saved and resumed.
 
-    serial: the network. optimizer: a function of a network. loss: its name. options: of `parallelize`. losses: of all steps of
-    this object.
+    serial: the network. optimizer: a function of a network. options: of `parallelize`. losses: of all steps of this object.
     """
 
-    def __init__(self, grid, serial, optimizer, plan=None, micro_batches=1, loss="cross-entropy", **options):
-        self.grid, self.micro_batches = grid, micro_batches
-        if grid.sizes["stage"] > 1:
-            options["micro_batches"] = micro_batches
-        self.net, self.loss, self.losses = parallelize(serial, grid, plan, **options), LOSSES[loss](), []
-        self.optimizer = optimizer(self.net)
-        self.participants = {"network": NetworkState(self.net), "optimizer": OptimizerState(self.net, self.optimizer)}
+    def __init__(self, grid, serial, optimizer, **options):
+        self.grid, self.net, self.losses = grid, parallelize(serial, grid, **options), []
+        self.optimizer, self.loss = optimizer(self.net), LOSSES["cross-entropy"]()
+        self.participants = states_of(self.net) | {"optimizer": OptimizerState(self.net, self.optimizer)}
 
     def train(self, batches):
         """A step on each minibatch from the number of the network's step on. Collective."""
         for x, y in batches[self.net.step :]:
-            parts = micro_batches_of(len(x), self.micro_batches)
-            mine = [(*block(self.net, x[part], y[part]), part.stop - part.start) for part in parts]
-            self.losses.append(self.net.trainer(self.loss, self.optimizer).complete_step(mine, len(x)))
+            trainer = self.net.trainer(self.loss, self.optimizer)
+            self.losses.append(trainer.complete_step([(*block(self.net, x, y), len(x))], len(x)))
         return self
 
     def save(self, directory, **options):
@@ -100,11 +73,7 @@ class Training:
         newest(self.grid.comm, directory).restore(self.net, self.participants)
         return self
 
-    def state(self):
-        """{name: array} of the network, on all ranks."""
-        return self.net.state_dict(everywhere=True)
-
     def bits(self):
-        """All that this rank needs to go on."""
+        """All that this rank needs to go on, a list of lists of numbers."""
         arrays = [self.net.params, *(buffer.value for _, buffer in self.net.buffers), *self.optimizer.state_arrays().values()]
-        return [to_host(array).copy() for array in arrays], self.optimizer.state_numbers()
+        return [to_host(array).tolist() for array in arrays], self.optimizer.state_numbers()
