@@ -38,9 +38,9 @@ def test_a_run_is_traced_and_profiled_as_far_as_it_goes(wanted, traced, tmp_path
 # ----- bars and efficiencies of runs
 
 
-def drawn(folder, found, look=style.FITTING):
+def drawn(folder, found):
     """The figure of made-up records, and of its first panel the bars and the table."""
-    figure = breakdown.draw(made_up.lines_of(folder, a=found), look)
+    figure = breakdown.draw(made_up.lines_of(folder, a=found))
     made_up.assert_whole(figure)
     shown = [axes for axes in figure.axes if axes.axison]
     return figure, next(axes for axes in shown if axes.patches), next(axes for axes in shown if axes.collections)
@@ -65,14 +65,6 @@ def test_bars_are_the_parts_of_a_step_and_the_table_has_its_efficiencies(tmp_pat
     layer = {"layer": "0", "kind": "Conv2d"} | dict.fromkeys(METHODS, 0.01)  # 40 ms
     figure, bars, _ = drawn(tmp_path, made_up.records(lambda _: {"layers": [layer]}, schemes=["batch"], ranks=[1, 2]))
     assert legend(figure)[:2] == ["convolution", "other computation"] and bars.patches[0].get_height() == pytest.approx(40)
-
-
-def test_more_ranks_than_cores_are_hollow_and_weak_scaling_counts_samples(tmp_path):
-    steady = made_up.records(seconds=lambda *_: 0.1, scaling=["weak"], schemes=["batch"], ranks=[1, 2, 8])
-    figure, bars, table = drawn(tmp_path, steady, style.Look(3.5))
-    assert [patch.get_facecolor()[:3] == (1, 1, 1) for patch in bars.patches] == [False] * 8 + [True] * 4
-    assert "hollow: more ranks than cores" in legend(figure)
-    assert list(table.collections[0].get_array()[3]) == pytest.approx([1, 9 / 7, 9 / 7])  # computation scaling
 
 
 @pytest.mark.parametrize("change", [{"compute_max": None}, {"time": {"compute": 1.0}}, {"failed": "no memory"}])
@@ -147,16 +139,6 @@ def found(pipeline, **options):
     return pipeline_step_time(net, asked, 48, read("cori-haswell"))
 
 
-def test_the_predicted_step_is_one_of_the_steady_state():
-    time = found("zb-h1", micro_batches=6)
-    run = timeline.predicted(time)
-    assert run.seconds == pytest.approx(time.seconds)
-    for row, of_step in zip(run.rows, run.shown, strict=True):
-        assert len(row) == 3 * len(of_step) and of_step[-1].instruction.op == "U"
-        forward = [event.instruction.micro_batch for event in of_step if event.instruction.op == "F"]
-        assert forward == list(range(6))
-
-
 def test_of_a_trace_the_first_rank_of_each_stage_and_the_median_step_are_shown(tmp_path):
     def measured(*durations):
         spans, now = [], 0.0
@@ -181,8 +163,12 @@ def test_what_is_no_trace_of_a_pipeline_is_said(text, tmp_path):
         timeline.measured(tmp_path / "t.json")
 
 
-def test_a_pipeline_can_be_drawn_below_another_one(tmp_path):
-    run = timeline.predicted(found("zbv"))
+def test_a_pipeline_is_drawn_as_it_is_predicted_below_another_one(tmp_path):
+    time = found("zbv", micro_batches=6)
+    run = timeline.predicted(time)
+    assert run.seconds == pytest.approx(time.seconds)
+    for row, of_step in zip(run.rows, run.shown, strict=True):  # one step of the steady state
+        assert len(row) == 3 * len(of_step) and of_step[-1].instruction.op == "U"
     timeline.draw_pipelines([run, run], "zbv", tmp_path / "s.png")
     assert is_figure(tmp_path / "s.png")
 

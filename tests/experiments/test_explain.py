@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments import calibrate
-from gridgrad.experiments.common.parallel_schemes import AUTO, SCHEMES
+from gridgrad.experiments.common.parallel_schemes import AUTO
 from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.parts import explain_map
-from gridgrad.experiments.scaling import predicted
-from gridgrad.experiments.scaling.study import Study
 from gridgrad.parallel.calibration import this_machine
 from gridgrad.parallel.calibration.timing import TimeLimit
 from gridgrad.parallel.grid.process_grid import parse_grid
@@ -89,12 +87,6 @@ def test_a_cluster_is_named_by_its_nodes_and_by_three_numbers(explain):
     assert slow["seconds"] - slow["one_rank"]["seconds"] / 4 > 10 * one["pure"]["batch"]["seconds"]
 
 
-def test_the_page_of_machines_has_a_machine_file():
-    [block] = re.findall(r"```json\n(.*?)```", Path("docs/machines.md").read_text(), re.DOTALL)
-    shipped = machine.read("perlmutter-a100")
-    assert machine.checked(json.loads(block) | {"source": shipped.source}) == shipped
-
-
 def test_a_pipeline_is_printed_and_its_schedule_is_drawn(explain, tmp_path):
     net = "--net", "mlp:64,64,64,relu", "--shape", "32", "--ranks", 2, "--batch-size", 64, "--grid", "stage=2"
     how = "--pipeline", "zb-h1", "--micro-batches", 4, "--cuts", 4
@@ -126,7 +118,7 @@ def test_a_job_trains_on_the_grid_that_is_chosen_and_its_trace_is_drawn_below_th
 # ----- maps of the fastest schemes
 
 
-@pytest.mark.parametrize(("width", "batch_size"), [(32, 8), (64, 65536), (1024, 100)])
+@pytest.mark.parametrize(("width", "batch_size"), [(32, 8), (1024, 100)])
 def test_the_winner_on_the_map_is_the_cheapest_of_all_and_what_the_planner_takes(width, batch_size):
     net = mlp(width)
     point = explain_map.point(net, 8, batch_size, CORI)
@@ -183,14 +175,6 @@ def test_each_line_of_a_sweep_is_the_price_of_its_grid_and_plan(tmp_path, monkey
             assert fastest[line["P"]] <= 1.03 * cost.seconds
         by_ranks = {ranks: set().union(*(series_of(line) for line in found if line["P"] == ranks)) for ranks in (2, 4)}
         assert by_ranks == {2: {"batch", "model", AUTO}, 4: {"batch", "model", "2d", AUTO}}
-
-
-def test_images_are_split_by_height_and_memory_is_watched():
-    small = machine.checked(json.loads((machine.SHIPPED / "ethernet-1g.json").read_text()))
-    study = Study({"nets": ["vgg16"], "ranks": [1, 2], "batch_size": 128, "schemes": [*SCHEMES, AUTO]})
-    found = [line for line in predicted.records(study, small) if line["P"] > 1]
-    series = {"batch", "model", "height"}  # of the planner's none fits
-    assert set().union(*map(series_of, found)) == series and not any(line["fits"] for line in found)
 
 
 # ----- machine files

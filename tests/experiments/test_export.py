@@ -306,19 +306,6 @@ def test_a_long_all_reduce_takes_what_its_formula_says(tmp_path):
     assert simgrid.replayed(tmp_path, 4, ethernet) == pytest.approx(expected, rel=0.01)
 
 
-@NEEDS_SIMGRID
-@pytest.mark.parametrize("seed", [0, 17])
-def test_smpirun_replays_random_networks(seed, tmp_path):
-    """It comes to an end, and takes no less than the rank that computes the longest."""
-    case = random_case(seed, 2 + seed % 7)
-    if case.pipeline and case.pipeline.startswith("async"):
-        case = replace(case, pipeline="1f1b" if STAGE in case.grid else "gpipe")
-    actions = step_actions(case.network(), asked_of(case), max(case.batch_sizes) * case.micro_batches, CORI)
-    simgrid.write(tmp_path, actions, CORI)
-    busy = max(sum(one.seconds for one in mine if isinstance(one, Compute)) for mine in actions)
-    assert busy - 1e-6 <= simgrid.replayed(tmp_path, case.ranks, CORI) < 100 * busy
-
-
 # ----- explain --export
 
 

@@ -66,20 +66,6 @@ def test_one_rank_trains_until_the_target(tmp_path, monkeypatch):
     assert (way["epochs"], way["seconds"]) == (last["epoch"], last["seconds"])
 
 
-def test_the_table_of_convergence_compares_with_the_serial_way():
-    history = [{"epoch": epoch, "seconds": 10.0 * epoch, "training_accuracy": 20.0 + 20 * epoch, "test_accuracy": 39.0}
-               for epoch in (1, 2, 3)]  # fmt: skip
-    assert convergence.reached(history, 60) is history[1] and convergence.reached(history, 81) is None
-    step = {"median": 0.012, "min": 0.011, "max": 0.02}
-    serial = {"way": "serial", "history": history, "seconds_per_step": step, "diverged": None, "epochs": 2, "seconds": 20.0,
-              "staleness": None}  # fmt: skip
-    ways = [serial, serial | {"way": "async", "seconds": 8.0, "staleness": [{"0": 1, "1": 3}]}]
-    ways.append(dict.fromkeys(serial) | {"way": "bad", "history": [], "diverged": "the loss is nan"})
-    rows = [list(row.values()) for row in convergence.cells({"ways": ways, "settings": {"target": 60.0}})]
-    assert rows[0][1:7] == ["2.00", "20.0", "1.00", "12.0 (11.0 - 20.0)", "60.00 %", "39.00 %"]
-    assert rows[1][3] == "2.50" and rows[1][-1] == "0.75" and rows[2][0] == "bad (diverged)"
-
-
 # ----- protocols
 
 
@@ -215,13 +201,6 @@ def test_groups_that_know_nothing_of_each_other_are_found():
 def test_the_cause_is_what_makes_the_two_agree(simulated, more, expected):
     row = {"predicted": 1.0, "simulated": simulated, "difference": simulated - 1, "alone": 1.0, "longest": 1.0} | more
     assert simulators.cause(row) == expected and (not expected or f"**{expected}**" in simulators.TEXT)
-
-
-def test_the_grids_of_a_network_are_those_that_fit_it():
-    mlp = ["batch=4,model=1", "batch=1,model=4", "batch=2,model=2", "stage=4,batch=1"]
-    assert simulators.grids("mlp:1024,1024,1024,relu", 8, 4) == mlp
-    assert "batch=1,height=4,model=1" in simulators.grids("resnet20", 8, 4)
-    assert simulators.grids("resnet20", 64, 256) == ["batch=16,model=16"]  # there are too few samples for the axis batch alone
 
 
 def test_the_step_is_one_alone_in_which_nothing_overlaps():

@@ -81,14 +81,6 @@ def test_every_pass_has_a_row_and_the_rows_are_the_whole_step(make, batch_size, 
     assert sorted(named[:-4]) == sorted(expected) and named[-4:] == last
 
 
-def test_medians_of_the_steps_count():
-    net = Sequential([Linear(5, 3)], input_shape=(5,))
-    others = {("loss", "forward"): 0.0, ("loss", "backward"): 0.0, ("optimizer", "step"): 1.0}
-    steps = [{("0", "forward"): a, ("0", "gradients"): 2.0} | others for a in (1.0, 9.0, 2.0)]
-    found = {(row.name, row.pass_): row.seconds for row in pass_times(net, 1, steps, [5.0, 13.0, 5.5])}
-    assert found["0", "forward"] == found["0", "backward"] == 2.0 and found["rest", ""] == 1.0
-
-
 def counted(net, batch_size):
     """{(name, pass): (operations, elements that are moved)}."""
     found = pass_times(net, batch_size, *step_times(net, batch_size, 1))
@@ -140,15 +132,6 @@ def test_points_count_the_operations_of_the_direct_algorithm_and_every_array_onc
 # ----- limits of the core
 
 
-def test_the_sizes_of_caches_are_read_from_the_system(tmp_path):
-    entries = ("1", "Data", "48K"), ("1", "Instruction", "64K"), ("2", "Unified", "2048K"), ("4", "Unified", "big")
-    for number, words in enumerate(entries):
-        (tmp_path / f"index{number}").mkdir()
-        for name, word in zip(("level", "type", "size"), words, strict=True):
-            (tmp_path / f"index{number}" / name).write_text(word + "\n")
-    assert core_limits.caches(tmp_path) == [48 << 10, 2 << 20] and core_limits.caches(tmp_path / "nothing") == []
-
-
 def test_caches_are_measured_with_arrays_that_fit_and_are_not_much_larger_than_the_nearer_cache(monkeypatch):
     monkeypatch.setattr(core_limits, "caches", lambda: [1000, 4000, 1000000])
     monkeypatch.setattr(core_limits, "read_bandwidth", lambda size, seconds: 3.0)
@@ -186,15 +169,6 @@ def test_networks_are_measured_and_written_as_the_kept_roofline(core, tmp_path, 
     monkeypatch.setattr(summary.report, "blas_threads", lambda: 2)
     with pytest.raises(UserError, match="2 threads"):
         run_main(monkeypatch, "summary", *words)
-
-
-def test_products_are_measured_and_written_as_the_kept_ones(core, tmp_path, monkeypatch):
-    use(PLAIN)
-    words = "--net", "mlp:128,128,relu", "--batch-size", 64, "--measure", "kernels", "--steps", 1
-    run_main(monkeypatch, "summary", *words, "--out", tmp_path / "k.json")
-    found = json.loads((tmp_path / "k.json").read_text())
-    assert found.keys() == RECORDS.keys() and found["table"] == "plain" and found["products"]
-    assert all(row["seconds"]["plain"] > 0 and len(row["seconds"]) > 1 for row in found["products"])
 
 
 def test_what_a_shipped_table_chooses_was_hardly_slower_than_the_plain_call():
