@@ -1,5 +1,7 @@
 """The plan "hypergraph": what is sent and held, its products, and what it refuses. Random networks train with any partition."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -113,6 +115,14 @@ def test_products_are_few_and_cover_the_pairs():
         outputs = [column for _, columns in found for column in columns]
         assert sorted(outputs) == list(np.flatnonzero(owned.any(0)))
     assert all(blocks[np.ix_(rows, columns)].all() for rows, columns in rectangles(blocks))
+    # One product too many: those two are joined with which the fewest zeros are multiplied.
+    patterns, counts = rng.random((MOST_PRODUCTS + 1, 17)) < 0.4, rng.integers(1, 5, MOST_PRODUCTS + 1)
+    inputs, zeros = patterns.sum(axis=1), []
+    for a, b in combinations(range(len(patterns)), 2):
+        both = (patterns[a] | patterns[b]).sum()
+        zeros.append(counts[a] * (both - inputs[a]) + counts[b] * (both - inputs[b]))
+    computed = sum(len(rows) * len(columns) for rows, columns in rectangles(patterns.repeat(counts, axis=0).T))
+    assert computed == counts @ inputs + min(zeros)
 
 
 TWO = GridDescription({"model": 2}, {"model": 0})

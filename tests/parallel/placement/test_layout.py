@@ -20,20 +20,33 @@ def listed(part):
     return indices(part).tolist()
 
 
-@pytest.mark.parametrize(("n", "ranks"), [(0, 2), (1, 3), (7, 3), (31, 8)])
-def test_even_parts_cover_and_differ_by_at_most_one(n, ranks):
-    partition = Partition.even(n, ranks)
-    assert [i for part in partition.parts for i in listed(part)] == list(range(n))
-    assert max(partition.sizes) - min(partition.sizes) <= 1 and partition.sizes == sorted(partition.sizes, reverse=True)
-    assert all(partition.owner(index) == rank for rank in range(ranks) for index in listed(partition.part(rank)))
+PARTITIONS = [  # (partition, the indices of each rank), of which some are equal
+    (Partition.even(8, 3), [[0, 1, 2], [3, 4, 5], [6, 7]]),
+    (Partition.even(1, 3), [[0], [], []]),
+    (Partition.weighted(8, (5, 0, 3)), [[0, 1, 2, 3, 4], [], [5, 6, 7]]),
+    (Partition.weighted(7, (1, 0, 2)), [[0, 1], [], [2, 3, 4, 5, 6]]),
+    (Partition.weighted(1, (1, 1, 1)), [[0], [], []]),
+    (Split(3, (2, 1, 1)).of_length(8), [[0, 1, 2, 3], [4, 5], [6, 7]]),
+    (Partition.owned([2, 0, 0, 2, 1, 1, 2, 2], 3), [[1, 2], [4, 5], [0, 3, 6, 7]]),
+    (Partition.owned([1, 0, 1, 2], 3).grouped(2), [[2, 3], [0, 1, 4, 5], [6, 7]]),
+    (Partition.even(4, 3).grouped(2), [[0, 1, 2, 3], [4, 5], [6, 7]]),
+    (Partition.even(7, 3).mapped(8, lambda part: indices(part) + 1), [[1, 2, 3], [4, 5], [6, 7]]),
+    (Partition.of(8, (slice(0, 5), slice(4, 8), EMPTY)), [[0, 1, 2, 3, 4], [4, 5, 6, 7], []]),
+    (Partition.at_rank(8, 3, 1), [[], [0, 1, 2, 3, 4, 5, 6, 7], []]),
+]
 
 
-@pytest.mark.parametrize(
-    ("n", "weights", "sizes"), [(10, (3, 1), [8, 2]), (7, (1, 0, 2), [2, 0, 5]), (1, (1, 1, 1), [1, 0, 0]), (0, (2, 1), [0, 0])]
-)
-def test_weighted_parts(n, weights, sizes):
-    assert Partition.weighted(n, weights).sizes == sizes and Split(len(weights), weights).of_length(n).sizes == sizes
-    assert Partition.weighted(n, weights) == Partition.of_sizes(sizes)
+def test_partitions_hold_what_they_should_and_are_equal_however_they_were_made():
+    for partition, expected in PARTITIONS:
+        assert [listed(part) for part in partition.parts] == expected and partition.sizes == [*map(len, expected)]
+        for part, mine in zip(partition.parts, expected, strict=True):  # indices only where slices do not suffice
+            assert isinstance(part, slice) == (not mine or mine[-1] - mine[0] + 1 == len(mine))
+        owners = [next((rank for rank in range(3) if i in expected[rank]), None) for i in range(partition.length)]
+        assert [partition.owner(i) for i in range(partition.length)] == owners
+        assert pickle.loads(pickle.dumps(partition)) == partition
+        for other, also in PARTITIONS:
+            assert (partition == other) == (expected == also and partition.length == other.length)
+            assert partition != other or hash(partition) == hash(other)
 
 
 def test_partitions_of_a_million_ranks_cost_nothing():
@@ -42,36 +55,7 @@ def test_partitions_of_a_million_ranks_cost_nothing():
     assert Partition.at_rank(9, 10**6, 3) == Partition.at_rank(9, 10**6, 3) != Partition.at_rank(9, 10**6, 4)
 
 
-def test_an_owner_map_may_be_any_and_is_indexed_only_where_slices_do_not_suffice():
-    partition = Partition.owned([2, 0, 0, 2, 1, 2], 4)
-    assert [listed(part) for part in partition.parts] == [[1, 2], [4], [0, 3, 5], []]
-    assert partition.part(0) == slice(1, 3) and partition.part(3) == EMPTY and not partition.is_contiguous
-    assert Partition.owned([0, 0, 1], 2) == Partition.even(3, 2) and Partition.owned([0, 0, 1], 2).is_contiguous
-
-
-@pytest.mark.parametrize("base", [Partition.even(2, 5), Partition.weighted(7, (0, 5, 1)), Partition.owned([1, 0, 1, 2, 0], 3)])
-def test_grouped_and_mapped_parts(base):
-    grouped = base.grouped(4)
-    assert [listed(part) for part in grouped.parts] == [
-        [4 * i + j for i in listed(part) for j in range(4)] for part in base.parts
-    ]
-    assert grouped.grouped(2) == base.grouped(8) and hash(grouped.grouped(2)) == hash(base.grouped(8))
-    with pytest.raises(ValueError, match="outside of 1"):
-        _ = base.mapped(1, lambda part: part).parts
-
-
-def test_equal_partitions_are_equal_however_they_were_made():
-    even = Partition.even(8, 2)
-    for other in (Partition.weighted(8, (1, 1)), Partition.owned([0] * 4 + [1] * 4, 2), Partition.even(4, 2).grouped(2)):
-        assert even == other and hash(even) == hash(other)
-    assert pickle.loads(pickle.dumps(even)) == even
-    for other in (Partition.even(8, 3), Partition.even(9, 2), Partition.weighted(8, (3, 1)), 8):
-        assert even != other
-
-
 def test_intersections_and_positions_are_those_of_sets():
-    halo = Partition.of(10, (slice(0, 6), slice(4, 10)))  # parts may overlap
-    assert halo.sizes == [6, 6] and halo.owner(5) == 0 and Partition.even(10, 2).intersection(0, halo, 1) == slice(4, 5)
     for seed in range(20):
         rng = np.random.default_rng(seed)
         n, ranks = int(rng.integers(1, 30)), int(rng.integers(1, 5))

@@ -37,12 +37,6 @@ def net_of():
     return Sequential(layers, input_shape=SHAPE)
 
 
-def test_equation_5_1_as_printed():
-    """One slave with all kernels of the first layer, in the paper's own letters."""
-    layer = volumes.MarquesConvolution((32, 32, 3), (28, 28, 50), (5, 5), (0, 50))
-    assert layer.upload(64) == 32**2 * 3 * 64 + 5**2 * 50 * 3 + 28**2 * 50 * 64
-
-
 @mpi(2, 3, 4, 6, long=(6,))
 def test_a_step_sends_what_equation_5_1_says(comm):
     x, y = np.ones((6, *SHAPE), np.float32), np.zeros(6, int)

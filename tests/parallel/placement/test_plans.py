@@ -54,16 +54,6 @@ def test_a_step_of_an_autoencoder_moves_what_the_formulas_say(comm):
         }, f"{sizes} {inputs}-{hidden} {batch_size}"
 
 
-def test_each_rank_holds_its_hidden_units_and_the_first_that_has_any_the_bias_of_the_decoder():
-    held = []
-    for rank in range(4):
-        grid = GridDescription({"model": 4}, {"model": rank})
-        placed = place(Sequential([TiedAutoencoder(5, 3), Sigmoid()]), grid, "fewest-bytes", shares={"model": (0, 1, 1, 1)})
-        held.append([p.block_shape for p in placed.layers[0].parameters])
-    assert placed.plan == ["hidden"]
-    assert held == [[(5, 0), (0,), (0,)], [(5, 1), (1,), (5,)], [(5, 1), (1,), (0,)], [(5, 1), (1,), (0,)]]
-
-
 def test_all_ranks_together_compute_what_one_does_but_each_does_redundant_layers():
     def operations(plan, sizes):
         """Those of all ranks together in a step of 12 samples, without the update."""
