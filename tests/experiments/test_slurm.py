@@ -81,9 +81,6 @@ def test_every_script_is_one_in_which_check_runs_first_on_all_ranks(system, kind
             "",
             ['timeout --foreground --preserve-status --signal=USR1 "$((3300 - SECONDS))" '],
         ),
-        (
-            "--system mpirun --nodes 2 --ranks-per-node 4 --cores 3 --library mpich", "", ["-n\n    8\n    -ppn\n    4\n"],
-        ),
     ],
 )  # fmt: skip
 def test_what_a_script_asks_for(options, lines, others):
@@ -95,6 +92,16 @@ def test_what_a_script_asks_for(options, lines, others):
         assert text.splitlines().count(f"#SBATCH --{line}") == 1, line
     assert [words for words in others if words not in text] == []
     assert "HOME" not in text and "GRIDGRAD_A" not in text
+
+
+@pytest.mark.parametrize(
+    ("library", "words"),
+    [("mpich", "-n 8 -ppn 4 -bind-to core:3"), ("openmpi", "-n 8 --map-by ppr:4:node:pe=3 --bind-to core")],
+)
+def test_ranks_are_bound_to_cores_of_their_own(library, words, monkeypatch):
+    monkeypatch.setenv("MPIEXEC", f"{sys.executable} --first")
+    text = written("--system", "mpirun", "--nodes", 2, "--ranks-per-node", 4, "--cores", 3, "--library", library)
+    assert words_of(text, "launcher") == shlex.split(f"{sys.executable} --first {words}")
 
 
 @pytest.mark.parametrize("name", [*FRONT, *(f"{STUDY} {name}" for name in studies())])
@@ -211,9 +218,7 @@ CHECKS = 'echo ready; read -r < "$HERE/go"\n'
 
 
 @pytest.mark.parametrize(("program", "told", "status"), [(LISTENS, "told\n", 75), (CHECKS, "", 128 + signal.SIGUSR1)])
-def test_the_shell_passes_a_signal_on_and_waits_but_starts_nothing_after_one_during_the_check(
-    program, told, status, running, tmp_path
-):  # noqa: E501
+def test_the_shell_passes_a_signal_on_but_starts_nothing_after_one(program, told, status, running, tmp_path):  # noqa: E501
     os.mkfifo(tmp_path / "go")
     process = running("--kind", "requeue", "--mpi", "mpiexec", program=program, checked=program == LISTENS)
     assert process.stdout.readline() == "ready\n"
