@@ -127,11 +127,7 @@ DAMAGE = [
     (BINARY, "data_batch_2.bin", lambda b: b[:-1], "9218 bytes are no whole records of 3073"),
     (BINARY, "test_batch.bin", lambda b: b"\x0a" + b[1:], "label 10 is not one of 0 to 9"),
     (PYTHON, "data_batch_5", lambda b: b[:1000], "not a pickle as it was published"),
-    (PYTHON, "data_batch_5", lambda b: b"\x80\x02]q\x01.", "no 3072 bytes of 'data' for each of the 'labels'"),
     (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(K\x01K"), "for each of the 'labels'"),
-    (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(\x88K"), "instruction NEWTRUE"),
-    (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3072), np.uint8), [10]), "label 10"),
-    (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3072), np.uint8), [1], b"O8"), "for each of the 'labels'"),
     (PYTHON, "data_batch_1", lambda b: b"cos\nsystem\n(S'touch ran'\ntR.", "for each of the 'labels'"),
 ]
 
@@ -145,15 +141,6 @@ def test_damage_is_named(tmp_path, monkeypatch, form, name, damage, words):
     assert not cifar10.converted(tmp_path).exists()
 
 
-def test_a_file_that_is_missing_or_too_large_is_named(tmp_path, small, monkeypatch):
-    monkeypatch.setattr(cifar10, "LARGEST", 3 * 3073)
-    with pytest.raises(ValueError, match="data_batch_1.bin: it has more than 9219 bytes"):
-        datasets.prepare("cifar10", tmp_path)
-    (small / "data_batch_3.bin").unlink()
-    with pytest.raises(OSError, match="CIFAR-10: no file .*data_batch_3.bin; put it there"):
-        datasets.prepare("cifar10", tmp_path)
-
-
 def link(name, target, kind):
     member = tarfile.TarInfo(name)
     member.type, member.linkname = kind, target
@@ -163,9 +150,7 @@ def link(name, target, kind):
 HOSTILE = [  # (a change of the members of an archive, whether the wanted ones are there)
     (lambda members: [("../../climbed", b"out"), ("/climbed", b"out"), *members], True),
     (lambda members: [link("out", "/etc", tarfile.SYMTYPE), ("out/climbed", b"out"), *members], True),
-    (lambda members: [(f"../{name}", content) for name, content in members], False),
     (lambda members: [link(members[0][0], "/etc/passwd", tarfile.SYMTYPE), *members[1:]], False),
-    (lambda members: [link(members[0][0], members[1][0], tarfile.LNKTYPE), *members[1:]], False),
     (lambda members: [link(members[0][0], "", tarfile.FIFOTYPE), *members[1:]], False),
     (lambda members: [(members[0][0], b"\0" * (65 << 20)), *members[1:]], False),
 ]
@@ -200,9 +185,7 @@ def test_a_damaged_archive_is_named(tmp_path, monkeypatch):
     ("name", "value", "words"),
     [
         ("test/y", np.full(6, -1, np.int32), "labels that are none of 10 classes"),
-        ("test/y", np.zeros(5, np.int32), "6 inputs but 5 targets"),
         ("classes", 3, "classes is missing or damaged"),
-        ("note", 3, "its note is damaged"),
     ],
 )
 def test_a_damaged_conversion_is_refused(tmp_path, small, name, value, words):
@@ -227,22 +210,6 @@ def test_moments_are_exact_however_images_are_cut():
     assert all(np.array_equal(result, results[0]) for result in results)
     assert np.allclose(results[0][0], images.mean(axis=(0, 1, 2)), rtol=1e-15)
     assert np.allclose(results[0][1], [*images.std(axis=(0, 1, 2))[:2], 1], rtol=1e-14)
-
-
-def test_the_real_files(tmp_path):
-    directory = datasets.data_directory()
-    found = cifar10.locate(directory)
-    if found is None:
-        pytest.skip(f"no CIFAR-10 in {directory}: set GRIDGRAD_DATA to a folder that has it")
-    (tmp_path / found[1].name).symlink_to(found[1].resolve())  # nothing is written where the data are
-    datasets.prepare("cifar10", tmp_path)
-    data = datasets.load("cifar10", tmp_path)
-    assert (len(data.train), len(data.test)) == (50_000, 10_000)
-    for part in (data.train, data.test):
-        assert (np.bincount(part.y) == len(part) // 10).all()
-    assert np.allclose(data.train.x_mean, [125.3, 123.0, 113.9], atol=0.5)
-    assert np.allclose(data.train.x_std, [63.0, 62.1, 66.7], atol=1)
-    cifar10.converted(tmp_path).unlink()
 
 
 @pytest.fixture
@@ -271,15 +238,3 @@ def test_both_are_standardised_by_the_training_part(noisy):
     for values in (noisy.train.inputs(everything, (slice(None),)), noisy.train.targets(everything)):
         assert values.shape == (80, 256) and np.allclose([values.mean(), values.std()], [0, 1], atol=1e-12)
     assert np.allclose(noisy.train.unstandardise(noisy.train.targets(everything)), noisy.train.y)
-
-
-def test_denoise_is_made_once_and_again_for_other_images(tmp_path, noisy):
-    path = cifar10.converted(tmp_path, "denoise")
-    made = path.stat().st_mtime_ns
-    datasets.prepare("denoise", tmp_path)
-    assert path.stat().st_mtime_ns == made
-    with h5py.File(path, "a") as file:
-        file.attrs["source"] = "older"
-    datasets.prepare("denoise", tmp_path)
-    assert path.stat().st_mtime_ns != made
-    assert np.array_equal(datasets.load("denoise", tmp_path).train.x, noisy.train.x)

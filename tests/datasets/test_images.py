@@ -145,18 +145,6 @@ def test_other_endings_are_taken_and_what_is_not_is_said(tmp_path):
     assert load(tmp_path, "images:m,size=4").note == words
 
 
-def test_grey_levels_of_16_bits_keep_their_values_and_those_of_32_are_refused(tmp_path):
-    for half, most in (("train", 65535), ("test", 40000)):
-        save(tmp_path / "m" / half / "a" / "0.tif", np.full((4, 4), 20000, ">u2"))
-        header = b"P5 4 4 %d\n" % most
-        (tmp_path / "m" / half / "a" / "1.pgm").write_bytes(header + np.full(16, 20000, ">u2").tobytes())
-    data = load(tmp_path, "images:m,size=4")
-    assert np.unique(data.train.x).tolist() == [78] and np.unique(data.test.x).tolist() == [78, 128]
-    save(tmp_path / "m" / "train" / "a" / "0.tif", np.full((4, 4), 20000, np.float32))
-    with pytest.raises(ValueError, match="0.tif .*grey levels of 32 bits, or with white at 0; write it with 8 or 16 bits"):
-        load(tmp_path, "images:m,size=4")
-
-
 def test_images_are_converted_in_chunks_of_few_bytes(folder, monkeypatch):
     whole, stacked, stack = np.array(load(folder).train.x), [], np.stack
     converted(folder).unlink()
@@ -178,29 +166,26 @@ def tile(path):
     path.write_bytes(content + bytes(4))
 
 
-BAD = [  # (the name of an image, what is put there, words)
-    ("tile.tif", tile, "perhaps a decompression bomb"),
-    ("odd.png", os.mkfifo, "no ordinary file"),
-    ("odd.png", lambda path: path.symlink_to("/dev/zero"), "no ordinary file"),
-    ("odd.png", lambda path: path.write_bytes(b"no image at all"), "of none of the formats"),
-    ("3.JPEG", lambda path: path.write_bytes(path.read_bytes()[:-200]), "[Tt]runcated"),
+BAD = [  # (what is put in place of an image, words)
+    (tile, "perhaps a decompression bomb"),
+    (os.mkfifo, "no ordinary file"),
+    (lambda path: path.write_bytes(b"no image at all"), "of none of the formats"),
+    (lambda path: Image.new("F", (4, 4)).save(path, "TIFF"), "grey levels of 32 bits, .*; write it with 8 or 16 bits"),
 ]
 
 
-@pytest.mark.parametrize(("name", "put", "words"), BAD)
-def test_a_damaged_image_is_named(folder, name, put, words):
-    put(folder / "paint" / "train" / "red" / name)
-    with pytest.raises(ValueError, match=rf"^[^\n]*damaged or no images: [^\n]*{name} \([^\n]*{words}[^\n]*$"):
+@pytest.mark.parametrize(("put", "words"), BAD)
+def test_damaged_images_are_named_at_once(folder, monkeypatch, put, words):
+    monkeypatch.setattr(images, "CHUNK", 2)
+    put(folder / "paint" / "train" / "red" / "bad.tif")
+    line = rf"^[^\n]*damaged or no images: [^\n]*bad.tif \([^\n]*{words}[^\n]*$"
+    with pytest.raises(ValueError, match=line):
+        load(folder)
+    for number in range(9):
+        (folder / "paint" / "train" / "blue" / f"{number}.jpg").write_bytes(b"bad")
+    with pytest.raises(ValueError, match="0.jpg .*4.jpg .* and 5 more; mend or remove them"):
         load(folder)
     assert [p.name for p in folder.iterdir()] == ["paint"]
-
-
-def test_all_damaged_images_are_named_at_once(folder, monkeypatch):
-    monkeypatch.setattr(images, "CHUNK", 2)
-    for number in range(9):
-        (folder / "paint" / "train" / "blue" / f"bad{number}.jpg").write_bytes(b"bad")
-    with pytest.raises(ValueError, match="bad0.jpg .*bad4.jpg .* and 4 more; mend or remove them"):
-        datasets.prepare("images:paint,size=8", folder)
 
 
 CHANGES = [

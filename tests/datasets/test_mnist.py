@@ -36,16 +36,14 @@ def test_loads_plain_and_gzipped(small):
 
 
 IMAGES, LABELS = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte"
+
+
 DAMAGE = [
-    (IMAGES, lambda b: b"", "is empty"),
     (IMAGES, lambda b: b[: len(b) // 2], "truncated or damaged gzip"),
-    (IMAGES, lambda b: b + b"not gzip", "damaged gzip"),
     (IMAGES, lambda b: b * 2, "promises .*truncated or damaged"),
     (IMAGES, lambda b: gzip.compress(bytes(1 << 25)) * 3, "larger than any published file"),
     (IMAGES, lambda b: gzip.compress(b"\0\0\x0d\x03" + b"\0" * 12), "wrong magic number"),
-    (IMAGES, lambda b: gzip.compress(idx(np.zeros((0, 28, 28)))), "not images and their labels"),
     (IMAGES, lambda b: gzip.compress(idx(np.zeros((10, 20, 20)))), "unlike those to train on"),
-    (LABELS, lambda b: b[:6], "truncated within its header"),
     (LABELS, lambda b: b[:-1] + b"\x0a", "label 10"),
 ]
 
@@ -72,15 +70,3 @@ def test_fashion_mnist_has_the_same_format_and_a_folder_of_its_own(small, monkey
     monkeypatch.setitem(mnist.LENGTHS, "train", 20)
     with pytest.raises(ValueError, match="train-images.idx3-ubyte.gz: the checksum differs"):
         datasets.prepare("fashion-mnist", small)
-
-
-def test_the_real_files():
-    directory = datasets.data_directory()
-    if not all(mnist.locate(directory, name) for name in mnist.FILES):
-        pytest.skip(f"no MNIST in {directory}: set GRIDGRAD_DATA to a folder that has it")
-    datasets.prepare("mnist")  # checksums
-    data = datasets.load("mnist")
-    assert (len(data.train), len(data.test)) == (60000, 10000)
-    assert data.train.x_mean / 255 == pytest.approx(0.1307, abs=1e-4) and data.train.x_std / 255 == pytest.approx(
-        0.3081, abs=1e-4
-    )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gridgrad.datasets import Dataset, Part, augment
+from gridgrad.datasets import Dataset, Part
 from gridgrad.datasets.augment import Augment, parse
 from gridgrad.datasets.views import Augmented, Subset, hold_out
 
@@ -123,17 +123,6 @@ def test_draws_are_uniform_and_independent():
     np.add.at(counts, (down + 2, along + 2, mirror.astype(int)), 1)
     assert abs(counts / 2000 - 1).max() < 0.12  # 50 cells of 2,000 +- 45
     assert mirror.mean() == pytest.approx(0.5, abs=0.006)
-
-
-def test_the_variations_of_an_epoch_are_drawn_at_once(monkeypatch):
-    """As long as 128 single draws would take a minibatch."""
-    drawn, random_block = [], augment.random_block
-    monkeypatch.setattr(augment, "random_block", lambda *arguments: drawn.append(arguments[-1]) or random_block(*arguments))
-    augment._epoch.cache_clear()
-    for epoch in (0, 1):
-        for step in range(5):
-            Augment().inputs(part(), np.arange(step, SAMPLES, 5), FULL, epoch)
-    assert drawn == [0, 1]
 
 
 def test_flat_samples_are_varied_like_their_images():

@@ -23,18 +23,10 @@ def test_airfoil_is_in_the_project(tmp_path, name, features):
     test = data.test.inputs(np.arange(301), (slice(0, features),))
     assert 1e-6 < abs(test.mean(axis=0)).max() < 0.2
     assert np.allclose(data.train.unstandardise(y), data.train.y)
-
-
-def test_a_damaged_airfoil_in_the_data_directory_is_named(tmp_path):
     lines = (uci.Path(uci.__file__).parent / uci.AIRFOIL).read_text().splitlines(keepends=True)
-    for damaged, message in (
-        (lines[:1000], "1000 rows, expected 1503"),
-        (lines[:10] + ["1 2 3 4 5\n"] + lines[11:], "line 11 has 5 columns"),
-        (lines[:10] + ["1 2 3 nan 5 6\n"] + lines[11:], "line 11 holds 'nan'"),
-    ):
-        (tmp_path / uci.AIRFOIL).write_text("".join(damaged))
-        with pytest.raises(ValueError, match=message):
-            datasets.load("airfoil", tmp_path)
+    (tmp_path / uci.AIRFOIL).write_text("".join(lines[:1000]))
+    with pytest.raises(ValueError, match="1000 rows, expected 1503"):
+        datasets.load(name, tmp_path)
 
 
 @pytest.fixture
@@ -49,6 +41,14 @@ def published(tmp_path):
     lines = ["Time (seconds), Methane conc (ppm), Ethylene conc (ppm), sensor readings (16 channels)"]
     path.write_text("\n".join(lines + ["  ".join(f"{v:.2f}" for v in row) for row in table]) + "\n")
     return tmp_path, np.loadtxt(path, skiprows=1)
+
+
+def test_synthetic_ethylene_is_labelled_and_repeats(tmp_path, monkeypatch):
+    monkeypatch.setattr(uci, "SAMPLES", 500)
+    datasets.prepare("ethylene-synthetic", tmp_path)
+    data = datasets.load("ethylene-synthetic", tmp_path)
+    assert data.synthetic and "synthetic" in data.name and len(data.train) == 450
+    assert np.array_equal(uci.synthetic(50)[0], uci.synthetic(50)[0])
 
 
 def test_ethylene_is_converted_once_and_mapped(published, monkeypatch):
@@ -95,28 +95,12 @@ def test_the_archive_gives_only_the_wanted_text(published):
     assert np.allclose(datasets.load("ethylene", directory).test.x, table[9::10, 3:])
     assert sorted(p.name for p in (directory / "ethylene").iterdir()) == ["ethylene.h5", "ethylene.zip", uci.ETHYLENE]
     assert not list(directory.parent.rglob("climbed"))
-
-
-def test_a_damaged_archive_is_named(tmp_path):
-    archive = tmp_path / "ethylene" / "ethylene.zip"
-    archive.parent.mkdir()
-    with zipfile.ZipFile(archive, "w") as file:
-        file.writestr("something else", "")
-    for content in (archive.read_bytes(), b"no archive", None):
-        archive.unlink()
-        archive.write_bytes(content) if content else os.mkfifo(archive)
-        message = "damaged, or without ethylene_methane.txt" if content else "damaged, .*no ordinary file"
-        with pytest.raises(ValueError, match=f"ethylene.zip: {message}"):
-            datasets.prepare("ethylene", tmp_path)
-        assert [*archive.parent.iterdir()] == [archive]
-
-
-def test_synthetic_ethylene_is_labelled_and_repeats(tmp_path, monkeypatch):
-    monkeypatch.setattr(uci, "SAMPLES", 500)
-    datasets.prepare("ethylene-synthetic", tmp_path)
-    data = datasets.load("ethylene-synthetic", tmp_path)
-    assert data.synthetic and "synthetic" in data.name and len(data.train) == 450
-    assert np.array_equal(uci.synthetic(50)[0], uci.synthetic(50)[0])
+    archive.write_bytes(b"no archive")
+    (directory / "ethylene" / "ethylene.h5").unlink()
+    text.unlink()
+    with pytest.raises(ValueError, match="ethylene.zip: damaged, or without ethylene_methane.txt"):
+        datasets.prepare("ethylene", directory)
+    assert [path.name for path in (directory / "ethylene").iterdir()] == ["ethylene.zip"]
 
 
 # ----- made-up data
