@@ -40,7 +40,7 @@ FORMATS = [pytest.param(name, marks=NEEDS_CHAKRA if name == "chakra" else ()) fo
 CASES = 40  # of random networks, of which each has 1 to 8 ranks
 
 
-# ----- reading what was written: for each rank {label: Step}
+# ----- the operations of a step, which all formats write
 
 
 class Step(NamedTuple):
@@ -50,44 +50,8 @@ class Step(NamedTuple):
     meets: tuple = ()  # (sender, receiver, tag) of a message, the ranks of a collective
 
 
-SENT = {  # bytes that a rank sends in a collective of SMPI, of the numbers in its line
-    "allreduce": lambda numbers, rank, ranks: 2 * numbers[0] * (ranks - 1) / ranks,
-    "allgatherv": lambda numbers, rank, ranks: numbers[0] * (ranks - 1),
-    "reducescatter": lambda numbers, rank, ranks: sum(numbers[:ranks]) - numbers[rank],
-    "alltoallv": lambda numbers, rank, ranks: numbers[0],
-}
-
-
-def read_simgrid(folder):
-    names = (folder / simgrid.TRACES).read_text().split()
-    everyone = tuple(range(len(names)))
-    for rank, name in enumerate(names):
-        lines = [line.split() for line in (folder / name).read_text().splitlines()]
-        assert lines[0] == [str(rank), "init"] and lines[-1] == [str(rank), "finalize"]
-        steps, before, under_way = {}, (), {}
-        for label, (me, what, *words) in enumerate(lines[1:-1]):
-            assert int(me) == rank
-            if what in ("isend", "irecv"):
-                other, tag, nbytes, datatype = map(int, words)
-                letter = (rank, other, tag) if what == "isend" else (other, rank, tag)
-                assert datatype == simgrid.BYTE and letter not in under_way
-                steps[label] = Step("send" if what == "isend" else "receive", nbytes, before, letter)
-                under_way[letter] = label
-                continue
-            if what == "compute":
-                steps[label] = Step(what, float(words[0]) / CORI.core["flops"], before)
-            elif what == "wait":
-                steps[label] = Step("compute", 0.0, (*before, under_way.pop(tuple(map(int, words)))))
-            elif what == "waitall":
-                steps[label] = Step("compute", 0.0, (*before, *under_way.values()))
-            else:
-                steps[label] = Step(what, SENT[what]([int(word) for word in words], rank, len(names)), before, everyone)
-            before = (label,)
-        yield steps
-
-
 def graph(actions, whole=()):
-    """The operations that the other two formats have. whole: the kinds of collectives that stay what they are."""
+    """{number: Step} of each rank. whole: the kinds of collectives that stay what they are."""
     for rank, (mine, lists) in enumerate(zip(actions, meetings(actions), strict=True)):
         steps = {}
         for number, what, needs, _ in operations(mine, lists, whole):
@@ -145,7 +109,7 @@ def asked_of(case):
     return PlacementSpec(case.grid, plan, case.shares, owners if cuts is None else None, pipelines)
 
 
-def test_all_that_is_predicted_is_written(tmp_path):
+def test_all_that_is_predicted_is_written():
     checked = Counter()
     for seed in range(CASES):
         case = random_case(seed)
@@ -161,11 +125,8 @@ def test_all_that_is_predicted_is_written(tmp_path):
             agree = pipelines_agree if case.pipeline else layers_agree
             agree(net, asked, actions, batch_size, on)
             checked[agree.__name__] += 1
-        simgrid.write(tmp_path / str(seed), actions, on)
-        native = lambda one, ranks=case.ranks: one.kind in simgrid.NATIVE and len(one.ranks) == ranks  # noqa: E731
-        check(read_simgrid(tmp_path / str(seed)), actions, native)
-        check(graph(actions), actions, lambda one: False)
-        check(graph(actions, graphs.KINDS), actions, lambda one: one.kind in graphs.KINDS)
+        check(actions, ())
+        check(actions, graphs.KINDS)
     assert min(checked.values()) > 5 and len(checked) == 2, checked
 
 
@@ -201,26 +162,23 @@ def pipelines_agree(net, asked, actions, batch_size, on):
         assert any(one == pytest.approx(expected) for one in written[number]), (asked, expected, written[number])
 
 
-def check(ranks, actions, is_whole):
-    """What was written can be done, and has the seconds, messages and bytes of the actions.
-
-    is_whole: whether a Collective stays what it is.
-    """
-    ranks = list(ranks)
+def check(actions, whole):
+    """Their operations can be done, and have their seconds, messages and bytes."""
+    ranks = list(graph(actions, whole))
     play(ranks)
-    whole = []
     for steps, mine in zip(ranks, actions, strict=True):
         found = defaultdict(list)
         for step in steps.values():
-            found[step.what if step.what in ("compute", "send", "receive") else "whole"].append(step.amount)
-        assert sum(found["compute"]) == pytest.approx(sum(one.seconds for one in mine if isinstance(one, Compute)))
-        sends = [one for one in mine if isinstance(one, Send)]
-        collectives = [one for one in mine if isinstance(one, Collective) and not is_whole(one)]
-        assert sum(found["send"]) == sum(one.nbytes for one in sends + collectives)
-        assert len(found["send"]) == len(sends) + sum(map(messages_of, collectives))
-        whole += found["whole"]
-    kept = [one.nbytes for mine in actions for one in mine if isinstance(one, Collective) and is_whole(one)]
-    assert len(whole) == len(kept) and sum(whole) == pytest.approx(sum(kept))
+            found[step.what].append(step.amount)
+        assert sum(found.pop("compute", [])) == pytest.approx(sum(one.seconds for one in mine if isinstance(one, Compute)))
+        sends, collectives = ([one for one in mine if isinstance(one, kind)] for kind in (Send, Collective))
+        apart = [one for one in collectives if one.kind not in whole]
+        sent = found.pop("send", [])
+        assert sum(sent) == sum(one.nbytes for one in sends + apart)
+        assert len(sent) == len(sends) + sum(map(messages_of, apart))
+        found.pop("receive", None)  # each is what another rank sends
+        kept = sorted((one.kind, one.nbytes) for one in collectives if one.kind in whole)
+        assert sorted((kind, nbytes) for kind, of in found.items() for nbytes in of) == kept
 
 
 def messages_of(one):
@@ -236,7 +194,7 @@ def test_giant_messages_and_ranks_that_enter_other_collectives_are_refused(tmp_p
             simgrid.write(tmp_path, actions, CORI)
 
 
-# ----- the other two formats
+# ----- the formats
 
 FIRST, SECOND = [Send(1, 8, 1), Compute("a", 1e-6)], [Expect(0, 8, 1), Compute("a", 1e-6), Receive(0, 8, 1), Compute("b", 0)]
 SCHEMA = SimpleNamespace(  # in place of the modules of Chakra's package, which need not be installed
@@ -244,6 +202,29 @@ SCHEMA = SimpleNamespace(  # in place of the modules of Chakra's package, which 
     AttributeProto=lambda name, **value: (name, *value.values()), CollectiveCommType=SimpleNamespace(Value=str),
     COMP_NODE="compute", COMM_COLL_NODE="collective", COMM_SEND_NODE="send", COMM_RECV_NODE="receive",
 )  # fmt: skip
+
+
+def test_traces_of_simgrid_are_the_actions(tmp_path):
+    """In flops and bytes. A collective that SMPI does not have is messages."""
+    exchange, flops = [Collective("x", "exchange", (0, 1), place, 4 + place, {1 - place: 4 + place}) for place in range(2)], 1e6
+    simgrid.write(tmp_path, [[*FIRST, exchange[0]], [*SECOND, exchange[1]]], replace(CORI, core=CORI.core | {"flops": flops}))
+    first, second = ((tmp_path / name).read_text().splitlines() for name in (tmp_path / simgrid.TRACES).read_text().split())
+    exchanged = "isend 1 0 4 6", "irecv 1 0 5 6", "wait 0 1 0", "wait 1 0 0"
+    assert first == [f"0 {line}" for line in ("init", "isend 1 1 8 6", "compute 1", *exchanged, "waitall", "finalize")]
+    exchanged = "isend 0 0 5 6", "irecv 0 0 4 6", "wait 1 0 0", "wait 0 1 0"
+    received = "irecv 0 1 8 6", "compute 1", "wait 0 1 1", "compute 0"
+    assert second == [f"1 {line}" for line in ("init", *received, *exchanged, "finalize")]
+
+
+@pytest.mark.parametrize(("kind", "nbytes", "line"), [
+    ("all-reduce", (14, 14, 12), "allreduce 10 0 6"), ("all-gather", (6, 8, 0), "allgatherv 4 3 4 0 6"),
+    ("reduce-scatter", (6, 7, 7), "reducescatter 4 3 3 0 6"), ("all-to-all", (3, 5, 0), "alltoallv 5 5 0 0 2 2 0 0 6 6"),
+])  # fmt: skip
+def test_collectives_of_smpi_have_the_blocks_of_all_ranks(kind, nbytes, line):
+    """On the second of three ranks."""
+    messages = [{1: 2, 2: 1}, {0: 5}, {}] if kind == "all-to-all" else [None] * 3
+    meeting = [Collective("x", kind, (0, 1, 2), place, nbytes[place], messages[place]) for place in range(3)]
+    assert simgrid.native_line(kind, meeting, 1) == line
 
 
 def test_a_schedule_in_goal_is_its_operations(tmp_path):
@@ -294,6 +275,17 @@ def test_the_size_of_a_collective_is_that_of_the_input_of_a_rank(kind, of_ranks,
 
 
 # ----- with SimGrid
+
+
+@NEEDS_SIMGRID
+@pytest.mark.parametrize("seed", [0, 1, 17])
+def test_smpirun_replays_random_networks(seed, tmp_path):
+    """It comes to an end, and takes no less than the rank that computes the longest."""
+    case = replace(random_case(seed, 2 + seed % 7), pipeline=None, start="fresh")
+    actions = step_actions(case.network(), asked_of(case), max(case.batch_sizes), CORI)
+    simgrid.write(tmp_path, actions, CORI)
+    busy = max(sum(one.seconds for one in mine if isinstance(one, Compute)) for mine in actions)
+    assert busy - 1e-6 <= simgrid.replayed(tmp_path, case.ranks, CORI) < 100 * busy
 
 
 @NEEDS_SIMGRID
