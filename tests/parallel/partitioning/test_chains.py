@@ -32,16 +32,13 @@ def test_the_costs_of_a_chain_are_those_of_its_hypergraph(ranks):
     assert chain.loads(counts) == pytest.approx(model.hypergraph.part_weights(parts, ranks), rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    "layers",
-    [
+def test_branches_neighbours_and_sparse_layers_make_no_chain():
+    for layers in (
         [Conv2d(3, 4, 3), Residual([Conv2d(4, 4, 1), Conv2d(4, 4, 1)]), Flatten(), Linear(320, 2)],
         [Conv2d(3, 4, 3), LocalResponseNorm(3), Flatten(), Linear(320, 2)],
         [Flatten(), SparseLinear(np.eye(360, 5, dtype=bool)), Linear(5, 2)],
-    ],
-)
-def test_branches_neighbours_and_sparse_layers_make_no_chain(layers):
-    assert chain_of(Sequential(layers, input_shape=(12, 10, 3))) is None
+    ):
+        assert chain_of(Sequential(layers, input_shape=(12, 10, 3))) is None
 
 
 def energy_of(objective, chain, counts, unit):

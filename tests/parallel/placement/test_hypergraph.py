@@ -125,38 +125,24 @@ def test_products_are_few_and_cover_the_pairs():
     assert computed == counts @ inputs + min(zeros)
 
 
-TWO = GridDescription({"model": 2}, {"model": 0})
-
-
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "plan", "axes", "words"),
     [
-        (lambda o: Owners(3, o.outputs), "3 ranks"),
-        (lambda o: Owners(2, {k: v for k, v in o.outputs.items() if k != "0"}), "none for layer 0"),
-        (lambda o: Owners(2, o.outputs | {"0": [0, 1, 1]}), "2 outputs, not 3"),
-        (lambda o: Owners(2, o.outputs, {"0": np.zeros((2, 2), int)}), "3 inputs, not 2"),
-        (lambda o: Owners(2, o.outputs | {"0": [0, 2]}), "from 0 to 1"),
-        (lambda o: Owners(2, o.outputs | {"0": [0.0, 1.0]}), "array of ranks"),
-        (lambda o: {"0": [0, 1]}, "needs owners"),
+        (lambda o: Owners(3, o.outputs), "hypergraph", {}, "3 ranks"),
+        (lambda o: Owners(2, {k: v for k, v in o.outputs.items() if k != "0"}), "hypergraph", {}, "none for layer 0"),
+        (lambda o: Owners(2, o.outputs | {"0": [0, 1, 1]}), "hypergraph", {}, "5 outputs, not 3"),
+        (lambda o: Owners(2, o.outputs, {"0": np.zeros((2, 5), int)}), "hypergraph", {}, "3 inputs, not 2"),
+        (lambda o: Owners(2, o.outputs, {"5": np.zeros((9, 17), int)}), "hypergraph", {}, "is sparse"),
+        (lambda o: Owners(2, o.outputs | {"0": 5 * [2]}), "hypergraph", {}, "from 0 to 1"),
+        (lambda o: Owners(2, o.outputs | {"0": 5 * [0.0]}), "hypergraph", {}, "array of ranks"),
+        (lambda o: o.outputs, "hypergraph", {}, "needs owners"),
+        (lambda o: o, "hypergraph,out,out,out,out", {}, "whole algorithm"),
+        (lambda o: o, "hypergraph", {"height": 2}, "axis height"),
+        (lambda o: o, "out", {}, "plan hypergraph"),
     ],
 )
-def test_owners_that_do_not_fit_are_refused_in_one_line(change, words):
+def test_owners_plans_and_axes_that_do_not_fit_are_refused_in_one_line(change, plan, axes, words):
     with pytest.raises(ValueError, match=words) as error:
-        place(net_of(narrow), TWO, "hypergraph", owners=change(random_owners(narrow, 2, 0)))
+        grid = GridDescription({"model": 2} | axes)
+        place(net_of(neighbours), grid, plan, owners=change(random_owners(neighbours, 2, 0)))
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("layers", "plan", "axes", "fine", "words"),
-    [
-        (narrow, "hypergraph,out,out,out", {}, 0, "whole algorithm"),
-        (narrow, "hypergraph", {"height": 2}, 0, "axis height"),
-        (narrow, "out", {}, 0, "plan hypergraph"),
-        (neighbours, "hypergraph", {}, 1, "sparse"),
-    ],
-)
-def test_it_does_not_mix_with_other_plans_nor_the_axis_height_and_sparse_layers_have_no_fine_grain(
-    layers, plan, axes, fine, words
-):
-    with pytest.raises(ValueError, match=words):
-        place(net_of(layers), GridDescription({"model": 2} | axes), plan, owners=random_owners(layers, 2, 0, fine))
