@@ -1,4 +1,4 @@
-"""launch: a job in the foreground, all of whose processes end however it ends."""
+"""launch: a job in the foreground, all of whose processes end however it ends; and how jobs are started at all."""
 
 import os
 import signal
@@ -10,17 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gridgrad.experiments import launch
 from gridgrad.experiments.common import programs
-from gridgrad.experiments.launching.start_ranks import find_mpiexec
+from gridgrad.experiments.launching.start_ranks import FALSE_START, STARTS, cores, find_mpiexec, mpiexec, slots
 from gridgrad.parallel.job.own_process import MARK
-from gridgrad.parallel.job.run import UserError
 from tests.killer import segments_of
 
 WAIT = """
 import time
-from contextlib import suppress
-from pathlib import Path
 from mpi4py import MPI
 comm = MPI.COMM_WORLD
 comm.Barrier()
@@ -28,15 +24,16 @@ comm.allreduce(1)
 open(f"ready-{comm.rank}", "w").close()
 time.sleep(120)
 """
-
-ADVICE = "give the name of one, such as train, a file such as mine.py, or a module"
+HOURS = "--steps", "100000000", "--quiet", "--checkpoint", "c", "--checkpoint-steps", "1"
+LIBRARIES = {"Python is importing": "_multiarray_umath", "MPI is loaded": "libmpi"}  # what is mapped then
 LIMIT = 300  # seconds after which something hangs, however busy the machine is
 
 
-def start(arguments, cwd):
+def start(*words, cwd=None, stdout=subprocess.PIPE):
+    """The process of a command line, in a session of its own."""
     env = {name: value for name, value in os.environ.items() if name != MARK} | {"PYTHONPATH": os.getcwd()}
-    command = [sys.executable, "-m", "gridgrad", "launch", *arguments]
-    return subprocess.Popen(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "gridgrad", *words]
+    return subprocess.Popen(command, cwd=cwd, env=env, stdout=stdout, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def working_in(folder):
@@ -49,96 +46,21 @@ def working_in(folder):
     return found
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, *(pytest.param(number, marks=pytest.mark.long) for number in (signal.SIGINT, signal.SIGHUP))]
-)
-def test_a_signal_ends_the_job_and_leaves_no_segment(number, tmp_path):
+def test_a_signal_ends_the_job_and_leaves_no_segment(tmp_path):
     (tmp_path / "waiting_program.py").write_text(WAIT)
-    process = start(["2", "waiting_program"], tmp_path)
+    process = start("launch", "2", "waiting_program", cwd=tmp_path)
     try:
         deadline = time.monotonic() + LIMIT
         while len(list(tmp_path.glob("ready-*"))) < 2:
             assert process.poll() is None and time.monotonic() < deadline, process.communicate()
             time.sleep(0.05)
         segments = {path for rank in working_in(tmp_path) for path in segments_of(rank)}
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         process.communicate(timeout=LIMIT)
     finally:
         process.kill()
     assert process.returncode not in (0, None)
     assert segments and not [path for path in segments if path.exists()]
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["nope", *(pytest.param(name, marks=pytest.mark.long) for name in ("nope.nope", "experiments.papers", "..x"))],
-)
-def test_a_program_that_is_not_there_is_refused_in_one_line(name, tmp_path):
-    process = start(["2", name], tmp_path)
-    _, stderr = process.communicate(timeout=LIMIT)
-    assert process.returncode == 2
-    assert stderr == f"launch: error: there is no program {name.removeprefix('experiments.')}: {ADVICE}\n"
-
-
-def test_programs_files_and_modules_that_run_are_found(tmp_path):
-    ours = ["-m", "gridgrad", "train"]
-    assert (
-        programs.words_of("train") == programs.words_of("experiments.train") == programs.words_of("gridgrad.experiments.train")
-    )
-    assert programs.words_of("train") == programs.as_module("train") == ours
-    assert programs.words_of("json.tool") == ["-m", "json.tool"]
-    (tmp_path / "mine.py").write_text("")
-    assert programs.words_of(str(tmp_path / "mine.py")) == ["-m", "mpi4py", str(tmp_path / "mine.py")]
-
-
-@pytest.mark.parametrize(
-    ("old", "new"), [("hosts", "launch --hosts 4"), ("pruned", "study pruned"), ("experiments.pruned", "study pruned")]
-)
-def test_a_program_that_was_called_otherwise_is_told_its_name(old, new):
-    with pytest.raises(ValueError, match=f"use gridgrad {new}"):
-        programs.words_of(old)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "the number of ranks must be a whole number of at least 1, not '': begin with it"),
-        (["train"], "not 'train': begin with it, such as: gridgrad launch 4 train"),
-        (["0", "train"], "at least 1, not '0'"),
-        (["2"], "name the program that the 2 ranks run"),
-        (["100000000", "train"], "100000000 ranks are too many to start from here"),
-        (["-n", "2"], "name the program that the 2 ranks run"),
-        (["--rate", "100", "2", "train"], "--rate is of the network between emulated hosts: add --hosts"),
-        (["--hosts", "254", "2", "train"], "at most 253"),
-        (["--hosts", "2", "--rate", "-1", "2", "train"], "a number at least 0"),
-        (["--hosts", "2", "--delay", "soon", "2", "train"], "a number at least 0"),
-    ],
-)
-def test_bad_command_lines_are_refused(words, message, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["launch", *words])
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    with pytest.raises(UserError) as caught:
-        launch.main()
-    assert message in str(caught.value) and "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("status", [0, 7])
-def test_the_status_of_the_job_is_that_of_launch(tmp_path, status):
-    (tmp_path / "status_program.py").write_text(f"import sys; sys.exit({status})")
-    process = start(["2", "status_program"], tmp_path)
-    stderr = process.communicate(timeout=LIMIT)[1]
-    assert process.returncode == status
-    assert stderr == "" or status != 0  # of a job that failed, some launchers say so
-
-
-def test_an_open_quotation_mark_in_mpiexec_is_said(monkeypatch):
-    monkeypatch.setenv("MPIEXEC", "mpiexec 'x")
-    with pytest.raises(OSError, match="MPIEXEC=mpiexec 'x has a quotation mark that is not closed"):
-        find_mpiexec()
-
-
-HOURS = "--steps", "100000000", "--quiet", "--checkpoint", "c", "--checkpoint-steps", "1"
-LIBRARIES = {"Python is importing": "_multiarray_umath", "MPI is loaded": "libmpi"}  # what is mapped then
 
 
 def has_come(moment, folder, ranks):
@@ -153,39 +75,93 @@ def has_come(moment, folder, ranks):
     return found >= ranks
 
 
-@pytest.mark.parametrize("moment", [*LIBRARIES, "it trains"])
-@pytest.mark.parametrize("words", [["train"], ["launch", "2", "train", "--grid", "batch=2"]], ids=" ".join)
-def test_ctrl_c_ends_it_with_one_line_at_any_moment(words, moment, tmp_path):
+@pytest.mark.parametrize(
+    ("ranks", "moment"), [(1, "Python is importing"), (1, "MPI is loaded"), (2, "MPI is loaded"), (2, "it trains")]
+)
+def test_ctrl_c_ends_it_with_one_line_at_any_moment(ranks, moment, tmp_path):
     """It is sent to all processes of a terminal's foreground: the job that launch starts is not among them."""
-    command = [sys.executable, "-m", "gridgrad", *words, *HOURS]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, cwd=tmp_path
-    )
-    while not has_come(moment, tmp_path, 2 if "launch" in words else 1):
+    words = ["launch", "2", "train", "--grid", "batch=2"] if ranks == 2 else ["train"]
+    process = start(*words, *HOURS, cwd=tmp_path)
+    while not has_come(moment, tmp_path, ranks):
         assert process.poll() is None
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
-    said, _ = process.communicate(timeout=LIMIT)
+    said = "".join(process.communicate(timeout=LIMIT))
     assert said in ("gridgrad: interrupted\n", f"{words[0]}: interrupted\n") and process.returncode == 130
 
 
+def test_its_status_is_that_of_the_job_whose_output_it_passes_on(tmp_path):
+    for status in (0, 7):
+        (tmp_path / "mine.py").write_text(f"import sys; print('hello'); sys.exit({status})")
+        process = start("launch", "2", "mine.py", cwd=tmp_path)
+        stdout, _ = process.communicate(timeout=LIMIT)
+        assert process.returncode == status and (status or stdout.count("hello") == 2)
+
+
 def test_who_stops_reading_is_no_error():
-    for words in (
-        [],
-        ["study"],
-        ["summary"],
-        ["train", "--steps", "2"],
-        ["launch", "2", "train", "--grid", "batch=2", "--steps", "2"],
-    ):
-        process = subprocess.Popen([sys.executable, "-m", "gridgrad", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    for words in ([], ["launch", "2", "train", "--grid", "batch=2", "--steps", "2"]):
+        process = start(*words)
         process.stdout.close()
-        assert process.stderr.read() == b"" and process.wait(LIMIT) == 0, words
+        assert process.stderr.read() == "" and process.wait(LIMIT) == 0, words
         process.stderr.close()
 
 
 def test_an_output_that_can_not_be_written_is_a_line():
-    for words in (["--version"], ["study"], ["explain", "--help"], ["launch", "1", "train", "--help"]):
+    for words in (["study"], ["explain", "--help"], ["launch", "1", "train", "--help"]):
         with open("/dev/full", "w") as full:
-            ended = subprocess.run([sys.executable, "-m", "gridgrad", *words], stdout=full, stderr=subprocess.PIPE, text=True)
-        assert ended.returncode == 2 and ended.stderr.count("\n") == 1, words
-        assert ended.stderr.endswith(": error: can not write the output: No space left on device\n")
+            process = start(*words, stdout=full)
+        _, stderr = process.communicate(timeout=LIMIT)
+        assert process.returncode == 2 and stderr.count("\n") == 1, words
+        assert stderr.endswith(": error: can not write the output: No space left on device\n")
+
+
+def test_programs_files_and_modules_that_run_are_found(tmp_path):
+    ours = ["-m", "gridgrad", "train"]
+    assert programs.words_of("train") == programs.words_of("gridgrad.experiments.train") == programs.as_module("train") == ours
+    assert programs.words_of("json.tool") == ["-m", "json.tool"]
+    (tmp_path / "mine.py").write_text("")
+    assert programs.words_of(str(tmp_path / "mine.py")) == ["-m", "mpi4py", str(tmp_path / "mine.py")]
+    for name, message in (
+        ("experiments.pruned", "use gridgrad study pruned"),
+        ("nope.nope", "no program"),
+        ("..x", "no program"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            programs.words_of(name)
+
+
+# ----- which launcher starts a job, how often, and on how many ranks
+
+
+@pytest.mark.parametrize(("false_starts", "status"), [(2, 0), (3, 213)])
+def test_a_launcher_that_fails_before_the_ranks_run_is_started_again(tmp_path, monkeypatch, false_starts, status):
+    launcher, starts = tmp_path / "mpiexec", tmp_path / "starts"
+    launcher.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && exit\necho >> {starts}\n'
+        f'if [ $(wc -l < {starts}) -le {false_starts} ]; then echo "{FALSE_START}. We cannot" >&2; exit 213; fi\n'
+    )
+    launcher.chmod(0o755)
+    monkeypatch.setenv("MPIEXEC", str(launcher))
+    assert mpiexec(2, ["-c", ""], 10).status == status
+    assert len(starts.read_text()) == STARTS
+
+
+def test_the_launcher_is_the_one_of_mpiexec_if_it_is_there(monkeypatch):
+    monkeypatch.setenv("MPIEXEC", f"{sys.executable} --mpi=pmi2")
+    assert find_mpiexec() == [sys.executable, "--mpi=pmi2"]
+    for words, message in (("/no/such/mpiexec --flag", "no launcher '/no/such/mpiexec'"), ("mpiexec 'x", "quotation mark")):
+        monkeypatch.setenv("MPIEXEC", words)
+        with pytest.raises(OSError, match=message):
+            find_mpiexec()
+
+
+def test_the_ranks_of_an_allocation(tmp_path, monkeypatch):
+    for name in ("SLURM_NTASKS", "PBS_NODEFILE"):
+        monkeypatch.delenv(name, raising=False)
+    assert slots() == len(cores())
+    (tmp_path / "nodes").write_text("n1\nn1\nn2\nn2\n")
+    for name, value, expected in (
+        ("PBS_NODEFILE", tmp_path / "none", len(cores())), ("PBS_NODEFILE", tmp_path / "nodes", 4), ("SLURM_NTASKS", 64, 64)
+    ):  # fmt: skip
+        monkeypatch.setenv(name, str(value))
+        assert slots() == expected
