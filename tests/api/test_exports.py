@@ -1,39 +1,33 @@
-"""Everything that gridgrad exports has types, and a docstring that describes it and shows an example."""
+"""Everything that gridgrad exports has types, and a docstring that describes it and shows an example, which runs."""
 
+import doctest
 import importlib
 import inspect
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests.api.exports import PACKAGES, described, documented, exports, methods, parameters, sections
+from tests.mpi import mpi
 
 CASES = [pytest.param(thing, id=f"{package}.{name}") for package, name, thing in documented()]
-CLASSES = [case for case in CASES if inspect.isclass(case.values[0]) and not issubclass(case.values[0], Exception)]
 
 
 @pytest.mark.parametrize("thing", CASES)
-def test_every_parameter_has_a_type_and_a_description(thing):
-    given = parameters(thing)
+def test_parameters_and_what_is_returned_have_types_and_descriptions(thing):
+    given, found = parameters(thing), sections(thing)
     assert [one.name for one in given if one.annotation is one.empty] == []
-    assert described(sections(thing).get("Parameters", "")) == [one.name for one in given]
-
-
-@pytest.mark.parametrize("thing", CASES)
-def test_what_a_function_returns_is_said(thing):
+    assert described(found.get("Parameters", "")) == [one.name for one in given]
+    assert ">>> " in found.get("Examples", "")
     if not inspect.isclass(thing):
         returned = inspect.signature(thing).return_annotation
         assert returned is not inspect.Signature.empty
-        assert returned in (None, "None") or "Returns" in sections(thing) or "Yields" in sections(thing)
+        assert returned in (None, "None") or "Returns" in found or "Yields" in found
 
 
-@pytest.mark.parametrize("thing", CASES)
-def test_there_is_an_example_that_runs(thing):
-    assert ">>> " in sections(thing).get("Examples", "")
-
-
-@pytest.mark.parametrize("thing", CLASSES)
+@pytest.mark.parametrize("thing", [case for case in CASES if inspect.isclass(case.values[0])])
 def test_methods_have_types_and_docstrings(thing):
-    for name, function in methods(thing):
+    for name, function in [] if issubclass(thing, Exception) else methods(thing):
         signature = inspect.signature(function)
         given = [one for one in signature.parameters.values() if one.name not in ("self", "cls")]
         untyped = [one.name for one in given if one.annotation is one.empty]
@@ -47,3 +41,19 @@ def test_values_are_described_by_their_package(package):
     values = [name for _, name, thing in exports() if thing is getattr(module, name, exports) and not callable(thing)]
     assert [name for name in values if f"`{name}`" not in module.__doc__] == []
     assert list(module.__all__) == sorted(module.__all__, key=str.lower), "sorted, so that a name is found"
+
+
+@mpi(1, 2)
+def test_the_examples_run(comm, monkeypatch):
+    """On two ranks those of `gridgrad.parallel`."""
+    finder, said = doctest.DocTestFinder(recurse=False), []
+    with TemporaryDirectory() as folder:
+        monkeypatch.setenv("GRIDGRAD_DATA", comm.bcast(folder))
+        for package, name, thing in documented():
+            if comm.size > 1 and package != "gridgrad.parallel":
+                continue
+            for one in (thing, *(function for _, function in (methods(thing) if inspect.isclass(thing) else ()))):
+                for test in finder.find(one, name, globs={}):
+                    doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append)
+        comm.barrier()
+    assert not said, "".join(said)

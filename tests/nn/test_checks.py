@@ -24,7 +24,6 @@ from gridgrad.nn import (
     Linear,
     LocalResponseNorm,
     MaxPool2d,
-    Parameter,
     ReLU,
     Residual,
     Sequential,
@@ -32,20 +31,18 @@ from gridgrad.nn import (
     SparseLinear,
     TiedAutoencoder,
 )
-from gridgrad.nn.device import to_device, to_host, xp
+from gridgrad.nn.device import to_device, to_host
 from tests.bad_minibatches import CONVERTED, LABELS, REFUSED, TARGETS, X, dense
 
 LAYER, USED = Linear(4, 4), Sequential([Linear(4, 4)]).layers[0]
 LIST = [Linear(4, 4), ReLU()]
 
+
 NETWORKS = [  # (layers, words)
     ([LAYER, ReLU(), LAYER], "the same object .* occurs twice, in layers 0 and 2"),
-    ([LAYER, Residual([LAYER])], "the same object .* occurs twice"),
     ([Concat(LIST, [], LIST)], "the same object .* occurs twice"),
-    ([USED], "layer 0 .* is part of a network already"),
     ([ReLU(), Concat([USED])], "layer 1 .* is part of a network already"),
     ([Linear(4, 4), ReLU], "layer 1 is .*, which is no layer"),
-    ([Linear(4, 4), [ReLU()]], "layer 1 is .*, which is no layer"),
 ]
 
 
@@ -58,18 +55,9 @@ def test_an_object_in_two_places_and_what_is_no_layer_are_refused(layers, words)
     Sequential([Linear(4, 4), Concat(nothing, nothing), Residual([ReLU()], nothing)])  # an empty list is no layer twice
 
 
-def test_parameters_of_a_layer_with_branches_are_refused():
-    block = Residual([Linear(4, 4)])
-    block.parameters = (Parameter("scale", (1,), fill=1.0),)
-    with pytest.raises(ValueError, match="layer 1 Residual.*: parameters of a layer with branches belong"):
-        Sequential([Linear(4, 4), block])
-
-
 SHAPES = [  # (layers, the shape of a sample, words)
     ([Linear(5, 7), ReLU(), Linear(8, 3)], (5,), r"layer 2 Linear\(8, 3\) takes 8 features but gets 7"),
-    ([TiedAutoencoder(7, 4)], (6,), "takes 7 features but gets"),
     ([Linear(75, 2)], (5, 5, 3), "put a Flatten in front"),
-    ([Conv2d(3, 4, 3)], (5, 5, 2), "takes 3 channels but gets 2"),
     ([Conv2d(3, 4, 7)], (5, 5, 3), "does not fit into images of 5x5"),
     ([Conv2d(3, 4, 3)], (75,), "takes images"),
     ([BatchNorm(4)], (5, 5, 3), "takes 4 channels"),
@@ -84,31 +72,19 @@ def test_layers_that_do_not_fit_are_named(layers, shape, words):
         Sequential(layers).output_shape(shape)
 
 
-@pytest.mark.parametrize("behind", [[], [MaxPool2d(2)]], ids=["alone", "with a pooling behind"])
-def test_a_convolution_refuses_what_is_no_batch_of_images(behind):
-    net = Sequential([Conv2d(3, 4, 3), *behind])
-    with pytest.raises(ValueError, match=r"layer 0 .* takes \(n, height, width, channels\) but gets \(2, 75\)"):
-        net.forward(xp.ones((2, 75), np.float32))
-
-
 NUMBERS = [  # (what is refused, words)
-    (lambda: Linear(2.5, 3), "Linear: inputs"), (lambda: Linear(2, 0), "Linear: outputs"), (lambda: Linear("2", 3), "inputs"),
-    (lambda: TiedAutoencoder(7, 2.5), "hidden"), (lambda: SparseLinear(np.ones((3, 4))), "pattern"),
-    (lambda: Conv2d(None, 3, 3), "Conv2d: inputs"), (lambda: Conv2d(1, 3, 2.0), "Conv2d: kernel"),
-    (lambda: Conv2d(1, 1, 3, padding=-1), "padding"), (lambda: MaxPool2d(2, 0), "stride"),
-    (lambda: MaxPool2d(2, padding=2), "padding"), (lambda: BatchNorm(1.0), "BatchNorm: channels"),
-    (lambda: BatchNorm(3, eps=math.nan), "eps"), (lambda: LocalResponseNorm(2.0), "size"),
-    (lambda: LocalResponseNorm(2, k=0.0), "k above 0"), (lambda: Dropout(1.0), "[0, 1)"), (lambda: LeakyReLU(1.0), "[0, 1)"),
-    (lambda: SoftmaxCrossEntropy(smoothing=1.0), "smoothing"),
-    (lambda: Sequential([], seed=-1), "seed"), (lambda: Sequential([], seed=2**64), "seed"),
-    (lambda: Sequential([], dtype=np.float16), "not float16"), (lambda: Sequential([], dtype=None), "not None"),
-    (lambda: Sequential([], dtype="single precision"), "not single precision"),
-    (lambda: Sequential([], input_shape=(3, 4)), "input_shape"), (lambda: Sequential([], input_shape="16"), "input_shape"),
-    (lambda: SGD(dense(), 0.1, momentum=1.0), "momentum"), (lambda: SGD(dense(), 0.1, nesterov=True), "nesterov"),
-    (lambda: Adam(dense(), betas=(1, 0.9)), "beta1"), (lambda: Adam(dense(), eps=math.nan), "eps"),
-    (lambda: Adam(dense(), clip_norm=0), "clip_norm"), (lambda: AdamW(dense(), weight_decay=-1), "weight_decay"),
-    (lambda: Adadelta(dense(), rho=1), "rho"), (lambda: EarlyStopping(0), "patience"),
-    (lambda: EarlyStopping(1, math.nan), "least"),
+    (lambda: Linear(2.5, 3), "Linear: inputs"), (lambda: TiedAutoencoder(7, 0), "hidden"),
+    (lambda: SparseLinear(np.ones((3, 4))), "pattern"), (lambda: Conv2d(1, 3, 2.0), "Conv2d: kernel"),
+    (lambda: Conv2d(1, 1, 3, padding=-1), "padding"), (lambda: MaxPool2d(2, padding=2), "padding"),
+    (lambda: BatchNorm(3, eps=math.nan), "eps"), (lambda: LocalResponseNorm(2, k=0.0), "k above 0"),
+    (lambda: Dropout(1.0), "[0, 1)"), (lambda: LeakyReLU(1.0), "[0, 1)"),
+    (lambda: SoftmaxCrossEntropy(smoothing=1.0), "smoothing"), (lambda: Sequential([], seed=2**64), "seed"),
+    (lambda: Sequential([], dtype=np.float16), "not float16"), (lambda: Sequential([], dtype="single"), "not single"),
+    (lambda: Sequential([], input_shape=(3, 4)), "input_shape"), (lambda: SGD(dense(), 0.1, momentum=1.0), "momentum"),
+    (lambda: SGD(dense(), 0.1, nesterov=True), "nesterov"), (lambda: Adam(dense(), betas=(1, 0.9)), "beta1"),
+    (lambda: Adam(dense(), eps=math.nan), "eps"), (lambda: Adam(dense(), clip_norm=0), "clip_norm"),
+    (lambda: AdamW(dense(), weight_decay=-1), "weight_decay"), (lambda: Adadelta(dense(), rho=1), "rho"),
+    (lambda: EarlyStopping(0), "patience"), (lambda: EarlyStopping(1, math.nan), "least"),
 ]  # fmt: skip
 
 
@@ -119,21 +95,11 @@ def test_arguments_out_of_range_are_refused(make, words):
 
 
 @pytest.mark.parametrize("name", ["lr", "l2", "l1"])
-@pytest.mark.parametrize("value", [math.nan, math.inf, -1, "0.1", None])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1, None])
 def test_rates_and_penalties_out_of_range_are_refused_by_all_optimizers(name, value):
     for optimizer in OPTIMIZERS.values():
         with pytest.raises(ValueError, match="must be"):
             optimizer(dense(), **{"lr": 0.1, name: value})
-
-
-def test_whole_numbers_of_numpy_are_whole_numbers():
-    n = np.int64
-    layers = [Conv2d(n(2), n(3), n(3), padding=(n(1), n(1))), BatchNorm(n(3)), MaxPool2d(np.int32(2)), LocalResponseNorm(n(2))]
-    layers += [Flatten(), Linear(n(18), n(4))]
-    net = Sequential(layers, seed=n(7), dtype="float64", input_shape=[n(6), n(5), n(2)])
-    assert net.input_shape == (6, 5, 2) and repr(net).count("int") == 0 and type(net.seed) is int
-    net.learn(np.ones((6, 6, 5, 2)), LABELS, SoftmaxCrossEntropy(), SGD(net, 0.1))
-    assert Sequential([], input_shape=16).input_shape == (16,)
 
 
 # ----- minibatches
@@ -174,15 +140,6 @@ def test_what_is_plainly_meant_is_converted(case):
         losses = [net.learn(*given, loss(), optimizer) for _ in range(3)]
         states.append((losses, to_host(net.params).copy()))
     assert states[0][0] == states[1][0] and np.array_equal(states[0][1], states[1][1])
-
-
-def test_forward_takes_whole_numbers_and_lists():
-    net = dense()
-    x = (X * 9).astype(int)
-    expected = to_host(net.forward(to_device(x * 1.0))).copy()
-    assert np.array_equal(to_host(net.forward(to_device(x))), expected)
-    assert np.array_equal(to_host(net.forward(x.tolist())), expected)
-    assert net.forward(to_device(X.astype(np.float32))).dtype == np.float64
 
 
 def test_a_network_without_an_input_shape_takes_what_its_layers_take():

@@ -1,8 +1,6 @@
 """Several micro-batches in progress in one network, each with its own context; and what observers are told of their passes."""
 
 import inspect
-from dataclasses import replace
-from itertools import permutations
 
 import numpy as np
 import pytest
@@ -25,7 +23,6 @@ from gridgrad.nn import (
     Tanh,
 )
 from gridgrad.nn.device import to_device, to_host, xp
-from gridgrad.nn.kernels.kernel_table import kernels, use
 from gridgrad.nn.observer import Observer, ObserverGroup
 
 MICRO_BATCHES = slice(0, 4), slice(4, 5), slice(5, 11)  # of a minibatch of 11
@@ -134,37 +131,6 @@ def test_micro_batches_add_up_to_the_minibatch():
     assert np.allclose(sum(training.gradients.values()), to_host(whole.grads), rtol=1e-10, atol=1e-12)
 
 
-LAYERS = {  # with the shapes of the input and of the output
-    "Linear": (lambda: Linear(7, 5), (4, 7), (4, 5)),
-    "Conv2d": (lambda: Conv2d(24, 24, 3), (2, 10, 10, 24), (2, 8, 8, 24)),
-    "BatchNorm": (lambda: BatchNorm(5), (4, 3, 2, 5), (4, 3, 2, 5)),
-    "nested": (lambda: Residual([Residual([Conv2d(3, 3, 1)]), Concat([BatchNorm(3), ReLU()])]), (2, 4, 4, 3), (2, 4, 4, 3)),
-}
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_the_halves_of_backward_come_in_either_order(name):
-    make, shape, outputs = LAYERS[name]
-    net = Sequential([make()], seed=2)
-    layer, rng = net.layers[0], np.random.default_rng(0)
-    x = to_device(rng.standard_normal(shape).astype(np.float32))
-    dys = [rng.standard_normal(outputs).astype(np.float32) for _ in range(2)]
-    found = {}
-    for order in [("backward",), *permutations(("gradients", "input_gradient"))]:
-        context, found[order] = Context(), []
-        net.forward(x, context)
-        for dy in dys:  # twice after one forward pass: nothing is left of the first time
-            net.grads.fill(-1)
-            mine, dx = to_device(dy.copy()), None
-            for half in order:
-                result = getattr(layer, half)(mine, context)
-                dx = dx if result is None else to_host(result).copy()
-            found[order] += [to_host(net.grads).copy(), dx]
-    first, *others = found.values()
-    for other in others:
-        assert all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
-
-
 def test_the_bytes_of_a_context_are_counted():
     net, context = Sequential([Linear(6, 8), ReLU(), Linear(8, 2)], dtype=np.float64), Context()
     assert context.nbytes == 0
@@ -227,19 +193,6 @@ def test_an_observer_is_told_of_a_step_and_of_the_passes_in_branches():
     assert ended.index("1.branch.0 forward") < ended.index("1 forward"), "a branch lies within the whole"
     assert [word[1] for word in listening.told if word[0] == "written"] == ["2", "0"]
     assert net.observer is None
-
-
-def test_a_pooling_in_blocks_has_a_pass_for_each(monkeypatch):
-    use(replace(kernels(), fused_bytes=1, block_bytes=1 << 12))
-    monkeypatch.setattr("gridgrad.nn.kernels.patches.FEWEST_WINDOWS", 1)
-    net, context, listening = Sequential([Conv2d(1, 3, 3), MaxPool2d(2)]), Context(), Listening()
-    with net.observed_by(listening):
-        y = net.forward(xp.ones((7, 12, 12, 1), np.float32), context)
-        net.backward(y.copy(), context)
-    for phase in ("forward", "input_gradient"):
-        passes = listening.told.count(("end", "1", phase))
-        assert passes and (passes > 1) == xp.is_cpu
-    assert ("begin", "0", "forward") in listening.told and ("begin", "0", "gradients") in listening.told
 
 
 def test_work_is_cut_into_pieces_only_where_something_wants_progress_points(monkeypatch):

@@ -7,14 +7,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.nn import Context, Conv2d, Sequential
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels import winograd
 from gridgrad.nn.kernels.convolution import algorithm
-from gridgrad.nn.kernels.kernel_table import PRESET, SHIPPED, kernels, use
+from gridgrad.nn.kernels.kernel_table import PRESET, kernels, use
 from gridgrad.nn.kernels.patches import Patches, RowPatches, scattering_cost
 from gridgrad.nn.kernels.window import Window
-from gridgrad.nn.kernels.winograd import MOST_CHANNELS, POINTS, ROW_TILES, TILES, RowWinograd, Winograd, transforms
+from gridgrad.nn.kernels.winograd import MOST_CHANNELS, POINTS, ROW_TILES, TILES, RowWinograd, Winograd
 
 pytestmark = pytest.mark.skipif(not xp.is_cpu, reason="a GPU always unrolls")
 
@@ -114,12 +113,6 @@ def test_kernels_of_any_shape_and_stride(name, stride, make, small_blocks):
         check(make, kernel, stride)
 
 
-@pytest.mark.parametrize("kernel", [(3, 1), (3, 5), (5, 2)])
-def test_rows_of_kernels_may_have_any_length(kernel, small_blocks):
-    for m in ROW_TILES[kernel[0]]:
-        check(partial(RowWinograd, m=m), kernel, (1, 1))
-
-
 def test_the_gradient_of_few_pixels_is_scattered_to_many():
     window = Window((5, 5), (1, 1), NO_PADDING)
     for height, channels, scatters in ((5, 16, True), (5, 1, False), (20, 16, False)):
@@ -172,17 +165,6 @@ def test_rounding_errors_are_small(kernel, name, make, inputs, outputs):
         assert np.abs(ours - expected).max() <= LARGEST_ERROR * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("r", [2, 3, 5])
-def test_transforms_convolve(r):
-    for n in POINTS:
-        if n < r:
-            continue
-        a, g, b = transforms(n - r + 1, r)
-        rng = np.random.default_rng(0)
-        data, kernel = rng.standard_normal(n), rng.standard_normal(r)
-        assert np.allclose(a @ ((g @ kernel) * (b @ data)), np.correlate(data, kernel), rtol=1e-12)
-
-
 def test_the_choice_of_an_algorithm():
     use(PRESET)
     f4, f8 = np.dtype(np.float32), np.dtype(np.float64)
@@ -196,27 +178,3 @@ def test_the_choice_of_an_algorithm():
     assert type(chosen((3, 3), 3, 64, 32, 32)) is Patches
     assert isinstance(chosen((3, 3), 64, 64, 1, 32), Patches)  # half of each tile would be cut off
     assert type(chosen((3, 3), 512, 512, 7, 7, images=1)) is Patches  # to transform the kernel would cost more than it saves
-
-
-LAYERS = [  # (images, height, width, inputs, outputs, kernel, stride, padding)
-    (2, 7, 13, 1, 5, 3, 1, 0), (1, 9, 8, 7, 6, (3, 5), (2, 1), (1, 2)), (2, 13, 17, 24, 32, 3, 1, 1),
-    (1, 18, 10, 25, 31, 5, 1, 2), (70, 8, 8, 24, 24, 3, 1, 0), (3, 5, 9, 16, 20, 5, 1, 0),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("shape", LAYERS)
-def test_layers_in_float32_compute_as_in_float64(shape):
-    """Where other algorithms are chosen."""
-    n, height, width, inputs, outputs, kernel, stride, padding = shape
-    use(SHIPPED["Zen 4"])
-    results, rng = [], np.random.default_rng(0)
-    x = rng.standard_normal((n, height, width, inputs))
-    dy = rng.standard_normal((n, *Conv2d(inputs, outputs, kernel, stride, padding).output_shape(x.shape[1:])))
-    for dtype in np.float32, np.float64:
-        net, context = Sequential([Conv2d(inputs, outputs, kernel, stride, padding)], seed=2, dtype=dtype), Context()
-        y = net.forward(x.astype(dtype), context).copy()
-        dx = net.backward(dy.astype(dtype), context, input_gradient=True)
-        results.append((y, dx, net.grads))
-    for single, double in zip(*results, strict=True):
-        assert single.dtype == np.float32
-        assert np.abs(single - double).max() <= 2e-5 * max(np.abs(double).max(), 1)

@@ -83,15 +83,6 @@ def test_only_ordinary_files_are_read(tmp_path, put):
             read(tmp_path / "a")
 
 
-def test_a_line_that_is_too_long_is_named(tmp_path):
-    path = tmp_path / "a"
-    path.write_text("1\n1234\n12345\n1")
-    with open(path) as file:
-        assert list(limits.lines_of(file, path, 6)) == ["1\n", "1234\n", "12345\n", "1"]
-    with open(path) as file, pytest.raises(ValueError, match="a: line 3 has more than 5 bytes"):
-        list(limits.lines_of(file, path, 5))
-
-
 # ----- forms
 
 FORM = {"name": TEXT, "rows": [{"count": COUNT, "seconds": SECONDS}], "sent": Each(AT_LEAST_0), "note": Optional(TEXT)}
@@ -102,18 +93,15 @@ GOOD = {"name": "a b", "rows": [{"count": 0, "seconds": 1e-3, "more": None}], "s
     ("changes", "words"),  # no words: it passes
     [
         ({}, ""),
-        ({"rows": []}, ""),
         ({"name": 7}, "name must be a text of at most 400 printable characters without $, not 7"),
         ({"name": "a\nb"}, r"not 'a\nb'"),
         ({"name": "$x$"}, "name must be a text"),
         ({"name": "x" * 401}, f"not '{'x' * 39}.."),
         ({"rows": {}}, "rows must be a list"),
-        ({"rows": [7]}, "rows[0] must be an object"),
         ({"rows": [{"count": True, "seconds": 1}]}, "rows[0].count must be a whole number"),
         ({"rows": [{"count": 10**400, "seconds": 1}]}, "not another one"),
         ({"rows": [{"count": 1}]}, "rows[0] has no entry seconds"),
         ({"sent": {"x": -1}}, "sent.x must be a finite number of at least 0, not -1"),
-        ({"sent": 7}, "sent must be an object"),
         ({"note": []}, "note must be a text"),
     ],
 )

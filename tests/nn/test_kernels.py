@@ -44,15 +44,10 @@ def damaged(**changes):
         ("[]", "it must be an object"),
         ("{}", "it has no entry name"),
         (damaged(more=1), "it must have exactly the entries name, tiles"),
-        (damaged(name=3), "name must be a text, not 3"),
         (damaged(block_bytes=0), "block_bytes must be a whole number from 1 to 2^40, not 0"),
-        (damaged(piece=True), "piece must be a whole number"),
-        (damaged(winograd_3x3=-1), "winograd_3x3 must be a whole number from 0"),
-        (damaged(tiles=7), "tiles must be an object"),
         (damaged(tiles__more=1), "tiles must have exactly the entries few_columns, shapes"),
         (damaged(tiles__few_columns=[1, 2]), "tiles.few_columns must be three whole numbers"),
         (damaged(tiles_left_transposed__shapes=[[0, 16]]), "tiles_left_transposed.shapes[0] must be a pair of numbers from 1"),
-        (damaged(tiles_left_transposed__shapes=3), "tiles_left_transposed.shapes must be a list"),
     ],
 )
 def test_damaged_tables_are_refused(text, message, tmp_path, monkeypatch):
@@ -185,12 +180,11 @@ class Simulated:
 
 
 @pytest.mark.skipif(not xp.is_cpu, reason="tables are for CPUs")
-@pytest.mark.parametrize("settings", [{}, {"sweet_spot": 800, "winograd_from": 40}])
-def test_measurements_with_noise_agree_where_it_matters(settings, monkeypatch):
+def test_measurements_with_noise_agree_where_it_matters(monkeypatch):
     """Whatever a table chooses, computing with it takes at most 5 % longer than with the table of another measurement."""
     tasks, tables = set(), []
     for seed in range(6):
-        simulated = Simulated(seed, **settings)
+        simulated = Simulated(seed, sweet_spot=800, winograd_from=40)
         monkeypatch.setattr(measure_table, "seconds", simulated.seconds)
         tables.append(measure_table.measured())
     monkeypatch.setattr(measure_table, "seconds", lambda task, table: tasks.add(task) or 1.0)
@@ -202,37 +196,22 @@ def test_measurements_with_noise_agree_where_it_matters(settings, monkeypatch):
 
 
 @pytest.mark.skipif(not xp.is_cpu, reason="tables are for CPUs")
-@pytest.mark.parametrize("slowness", [1, 100, 10_000])
+@pytest.mark.parametrize("slowness", [1, 10_000])
 def test_the_budget_bounds_a_measurement(slowness, monkeypatch):
     """What there is no time for stays as in PRESET; with enough of it, nothing does."""
-    clock, simulated, longest = Clock(), Simulated(0), 0.0
+    clock, simulated, spent = Clock(), Simulated(0), []
 
     def seconds(task, table):
-        nonlocal longest
-        found = simulated.seconds(task, table)
-        clock.sleep(slowness * found)
-        longest = max(longest, slowness * found)
-        return found
+        spent.append(slowness * simulated.seconds(task, table))
+        clock.sleep(spent[-1])
+        return spent[-1] / slowness
 
     monkeypatch.setattr(measure_table, "time", clock)
     monkeypatch.setattr(measure_table, "seconds", seconds)
     table = measure_table.measured(measure_table.BUDGET)
-    assert clock.now <= measure_table.BUDGET + 2 * 3 * 3 * longest  # two rounds of three tasks with three tables
-    if slowness == 1:
-        assert (
-            all(getattr(table, name) != Tiles() for name in ORIENTATIONS)
-            and table.winograd_5x5 != kernel_table.PRESET.winograd_5x5
-        )
-    if slowness == 10_000:
-        assert table == replace(kernel_table.PRESET, name=table.name) and table.name.startswith(measure_table.QUICKLY)
-
-
-def test_all_steps_are_weighed_together():
-    last = measure_table.last_that_pays
-    assert last((10, 20, 30), (1.0, 1.0, 1.0)) == (0, 0)
-    assert last((10, 20, 30), (0.7, 0.8, 1.2))[0] == 20
-    assert last((10, 20, 30), (0.7, 1.05, 0.7))[0] == 30  # the second was mismeasured
-    assert last((10, 20, 30), (0.98, 1.2, 0.99))[0] == 0  # too little
+    assert clock.now <= measure_table.BUDGET + 2 * 3 * 3 * max(spent)  # two rounds of three tasks with three tables
+    assert all((getattr(table, name) != Tiles()) == (slowness == 1) for name in ORIENTATIONS)
+    assert (table == replace(kernel_table.PRESET, name=table.name)) == (slowness == 10_000)
 
 
 @pytest.mark.skipif(not xp.is_cpu, reason="tables are for CPUs")

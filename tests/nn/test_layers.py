@@ -200,15 +200,6 @@ def test_minibatches_may_change_their_size_and_be_empty():
         assert xp.isfinite(net.grads).all() and bool(net.grads.any()) == (count > 0)
 
 
-def test_the_users_input_is_left_alone():
-    x, context = to_device(numbers(IMAGES).astype(np.float32)), Context()
-    kept = to_host(x).copy()
-    for layers in ([ReLU(), Conv2d(3, 2, 3), ReLU()], [Residual([ReLU()]), ReLU()], [Concat([ReLU()], []), ReLU()]):
-        net = Sequential(layers)
-        net.backward(net.forward(x, context).copy(), context, input_gradient=True)
-        assert np.array_equal(to_host(x), kept)
-
-
 def test_an_autoencoder_encodes_as_a_linear_layer_and_decodes_with_the_same_weights():
     net, encoder = Sequential([TiedAutoencoder(7, 4)], seed=3), Sequential([Linear(7, 4), Sigmoid()], seed=3)
     state = net.state_dict()
@@ -265,10 +256,3 @@ def test_a_block_of_a_sparse_layer_computes_its_part():
     x = numbers((5, 7))
     found, expected = (to_host(one.forward(to_device(some))) for one, some in ((part, x[:, rows]), (net, x)))
     assert np.allclose(found, expected[:, columns], rtol=1e-13)
-
-
-def test_the_block_of_an_array_that_is_not_named_is_all_of_it():
-    block = Linear(7, 5).placed(weight=Block((slice(0, 2), slice(1, 3))))
-    assert block.weight.block_shape == (2, 2) and block.bias.block_shape == (5,)
-    with pytest.raises(ValueError, match="has no parameter gain"):
-        Linear(7, 5).placed(gain=Block((slice(0, 2),)))

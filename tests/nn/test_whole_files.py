@@ -36,15 +36,6 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
     assert path.read_text() == "whole"
 
 
-def test_a_file_has_the_permissions_of_any_new_file(tmp_path):
-    before = os.umask(0o027)
-    try:
-        write_text(tmp_path / "file", "text")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "file").stat().st_mode & 0o7777 == 0o640
-
-
 def test_links_stay_links_and_devices_stay_devices(tmp_path):
     (tmp_path / "there").write_text("old")
     for name, target in (("link", tmp_path / "there"), ("a", "b"), ("b", "a")):

