@@ -1,18 +1,19 @@
-"""How the time of a step and what was sent are put together from what each rank measured."""
+"""How the time of a step and what was sent are put together from what each rank measured; progress; limits of machines."""
 
 import hashlib
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from gridgrad.experiments.common import report
-from gridgrad.nn import Linear, Sequential, Tanh
-from gridgrad.parallel import ProcessGrid, distribute
+from gridgrad.experiments.benchmarks import rounds
+from gridgrad.experiments.benchmarks.rounds import in_minutes, quiet_rounds, ratios, shares
+from gridgrad.experiments.common import core_limits, progress, report
+from gridgrad.experiments.scaling.study import MOST_POINTS, Study
+from tests import clock
 from tests.mpi import mpi
-from tests.parallel.checkpoint.training import images
 from tests.parallel.equality import grids
-from tests.parallel.placement.test_hypergraph import branching, net_of, random_owners
+from tests.random_networks.case import Case
+from tests.random_networks.checks import grid_of, placed
 
 
 class GatheredGrid:
@@ -66,25 +67,95 @@ def digest_of(arrays):
     return sha.hexdigest()
 
 
-@mpi(1, 2, 3, 4, long=(3,))
+LAYERS = [("Linear", 11), ("Tanh",), ("Residual", [], [("Linear", 11)]), ("Linear", 3)]
+
+
+@mpi(1, 2, 3)
 def test_a_network_is_hashed_by_rows_as_if_it_were_gathered(comm, monkeypatch):
-    monkeypatch.setattr(report, "ROWS", 80)
-    rows = Sequential([Linear(6, 11), Tanh(), Linear(11, 3)], 1, np.float64, (6,))
-    made = [(serial, sizes, {}) for serial in (images(), rows) for sizes in grids(comm.size)]
-    made += [(rows, {"stage": comm.size}, {})] if comm.size == 2 else []
-    for fine in (0.0, 0.5, 1.0):
-        owners = random_owners(branching, comm.size, 1, fine)
-        made.append((net_of(branching), {"model": comm.size}, {"plan": "hypergraph", "owners": owners}))
-    for serial, sizes, options in made:
-        with ProcessGrid(comm, **sizes) as grid:
-            net, gathered = distribute(serial, grid, **options), []
-            net.allocate()
+    """At no time a rank has gathered more than a few rows, or what is stored in another shape."""
+    images = [("Conv2d", 5, 3), ("BatchNorm",), ("Tanh",), ("Linear", 7)]
+    cases = [Case(*one, sizes) for one in ((LAYERS, (6,)), (images, (6, 4, 2))) for sizes in grids(comm.size)]
+    cases += [Case(LAYERS, (6,), {"model": comm.size}, "hypergraph", owners=owners) for owners in ("coarse", "fine")]
+    for case in cases:
+        with grid_of(case, comm) as grid, monkeypatch.context() as patch:
+            net, gathered = placed(case, grid), []
             expected, gather = digest_of(net.global_parameters()), net.global_value
-            monkeypatch.setattr(net, "global_value", lambda p: gathered.append((p, gather(p))) or gathered[-1][1])  # noqa: B023
+            patch.setattr(report, "ROWS", 80)
+            patch.setattr(net, "global_value", lambda p: gathered.append((p, gather(p))) or gathered[-1][1])  # noqa: B023
             assert report.digest(net) == expected
             for p, value in gathered:
                 stored = [q for _, q in net.parameters + net.buffers if q is p and q.stored_shape != q.shape]
                 assert value is None or stored or value.nbytes <= 80 or 1 in p.shape, p.shape  # or one row
-            monkeypatch.undo()
-            monkeypatch.setattr(report, "ROWS", 80)
-    assert report.digest(rows) == digest_of(rows.global_parameters())
+    serial = cases[0].network()
+    assert report.digest(serial) == digest_of(serial.global_parameters())
+
+
+# ----- progress, and the limit on the time of a comparison
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """The clock of both."""
+    now = clock.Clock(1000.0)
+    monkeypatch.setattr(progress, "time", now)
+    monkeypatch.setattr(rounds, "time", now)
+    monkeypatch.setattr(rounds, "load_of_process", lambda seen: None)
+    return now
+
+
+def test_a_line_is_printed_now_and_then(now, capsys):
+    seen = []
+    for thing in progress.progress(["a", "b", "c", "d"], "testing"):
+        seen.append(thing)
+        now.sleep(15)
+    assert seen == ["a", "b", "c", "d"]
+    assert capsys.readouterr().err.splitlines() == ["testing: 2 of 4, 0.5 minutes, 0.5 minutes left"]
+    for _ in progress.progress(range(1000), "a part", end=now.now + 90):
+        now.sleep(30)
+        if now.now >= 1120:
+            break
+    assert capsys.readouterr().err.splitlines() == ["a part: 1 of 1000, 0.5 minutes, 1.0 minutes left"]
+    assert list(progress.progress([1, 2], "testing", shown=False)) == [1, 2] and capsys.readouterr().err == ""
+
+
+def test_each_comparison_has_a_share_of_the_time_and_at_least_one_round(now, monkeypatch):
+    ends = shares(in_minutes(10), [1, 2, 2])
+    assert next(ends) - now.now == 120
+    assert next(ends) - now.now == 300  # nothing of the first share was used
+    now.sleep(200)
+    assert next(ends) - now.now == 400  # the rest
+    monkeypatch.setattr(rounds, "CLOCKS", dict.fromkeys(rounds.CLOCKS, now.perf_counter))
+    sides = [lambda: now.sleep(2), lambda: now.sleep(1), lambda: now.sleep(4)]
+    for found, count in ((ratios(sides, 50, 1e-6, next(shares(now.now, [1, 1]))), 1), (ratios(sides, 5, 1e-6), 5)):
+        assert found["cpu"] == found["wall"] == [2.0] * count  # the faster one of the others counts
+
+
+def test_no_round_begins_that_would_end_too_late(now):
+    found, _ = quiet_rounds([lambda: [now.sleep(4), 1.0][1]], 9, 9, end=now.now + 10)
+    assert len(found) == 2
+
+
+# ----- what a machine can do and take
+
+
+def test_the_fastest_of_several_calls_counts(monkeypatch):
+    clock = iter([0, 10, 14, 20, 22, 30, 33, 40])  # the end is at 1; calls take 4, 2 and 3
+    monkeypatch.setattr(core_limits.time, "perf_counter", lambda: next(clock))
+    calls = []
+    assert core_limits.least_seconds(lambda: calls.append(1), 1) == 2
+    assert len(calls) == 4  # with the one that warms up
+
+
+def test_rates_count_operations_and_the_bytes_that_are_read_and_written(monkeypatch):
+    monkeypatch.setattr(core_limits, "SIDE", 64)
+    monkeypatch.setattr(core_limits, "COPIED", 1 << 16)
+    assert core_limits.gemm_peak(0.001) > 0 and core_limits.copy_bandwidth(0.001) > 0
+    monkeypatch.setattr(core_limits, "least_seconds", lambda action, seconds: seconds)
+    assert core_limits.gemm_peak(2.0) == pytest.approx(64**3)
+    assert core_limits.copy_bandwidth(2.0) == pytest.approx(1 << 16)
+
+
+def test_a_study_that_is_too_large_is_refused_at_once():
+    lists = {name: list(range(1, 21)) for name in ("lr", "l1", "l2", "momentum", "seed", "batch_size", "steps", "rebalance")}
+    with pytest.raises(ValueError, match=f"points, more than {MOST_POINTS}"):
+        Study(lists)
