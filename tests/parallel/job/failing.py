@@ -73,10 +73,6 @@ def hung():
     comm.Barrier()
 
 
-def well():
-    assert on_root(comm, lambda: "result") == ("result" if comm.rank == 0 else None)
-
-
 def script_in_parallelize():
     """A user's own script, without `run`, with a hook of its own."""
     sys.excepthook = lambda *_: print(f"the user's own hook on rank {comm.rank}", file=sys.stderr, flush=True)

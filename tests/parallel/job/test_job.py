@@ -11,15 +11,12 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from gridgrad.experiments.launching import start_ranks
 from gridgrad.experiments.launching.leftovers import processes, remove_session
 from gridgrad.experiments.launching.start_ranks import environment, find_mpiexec, is_open_mpi, mpiexec
-from gridgrad.nn.files.whole_files import NotWritten
 from gridgrad.parallel.job import own_process
 from gridgrad.parallel.job import run as of_job
 from gridgrad.parallel.job.own_process import MARK
@@ -33,9 +30,10 @@ LIMIT = 300  # seconds after which something hangs, however busy the machine is:
 @pytest.fixture(autouse=True)
 def nothing_left():
     """No process of a job of this test, and no shared-memory segment that came with it, remains."""
-    started, sessions = time.time(), open_mpi_sessions()
+    sessions = f"{tempfile.gettempdir()}/ompi.*/pid.*"  # folders of one mpiexec each
+    started, before = time.time(), set(glob.glob(sessions))
     yield
-    assert open_mpi_sessions() <= sessions
+    assert set(glob.glob(sessions)) <= before
     assert comes_true(lambda: not orphaned_segments(started))
     assert not processes_running("tests.parallel.job.failing")
 
@@ -48,14 +46,6 @@ def comes_true(condition):
             return False
         time.sleep(0.05)
     return True
-
-
-def open_mpi_sessions():
-    """Folders of one mpiexec each. The folder `ompi.HOST.USER` around some of them is of all jobs, and stays."""
-    folders = glob.glob(f"{tempfile.gettempdir()}/ompi.*")
-    return {path for path in folders if path.rpartition("ompi.")[2].isdigit()} | {
-        path for folder in folders for path in glob.glob(f"{folder}/pid.*")
-    }
 
 
 def processes_running(*words):
@@ -75,11 +65,6 @@ def job(way, ranks=3, timeout=LIMIT):
 # ----- what is said, and the status
 
 
-def test_a_job_that_goes_well_says_nothing():
-    finished = job("well")
-    assert (finished.status, finished.stdout, finished.stderr) == (0, "", "")
-
-
 FULL = "can not write /some/file: No space left on device; make room there, or give another name"
 
 
@@ -91,8 +76,7 @@ FULL = "can not write /some/file: No space left on device; make room there, or g
 ])  # fmt: skip
 def test_an_expected_error_is_one_line_also_if_it_is_of_one_rank(way, line):
     finished = job(way)
-    assert finished.status == 2 and "Traceback" not in finished.stderr
-    assert finished.stderr.count(f"{line}\n") == 1
+    assert finished.status == 2 and finished.stderr.count(f"{line}\n") == 1 and "Traceback" not in finished.stderr
 
 
 @pytest.mark.parametrize(("way", "words"), [
@@ -127,10 +111,6 @@ def test_a_hook_for_exceptions_is_installed_once_and_not_where_an_exception_is_n
         assert of_job._installed[0] is before and len(of_job._installed) == 2
 
 
-def full_disk():
-    raise NotWritten("/some/file", errno.ENOSPC)
-
-
 def full_output():
     print("printed")
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -141,7 +121,7 @@ def no_memory():
 
 
 @pytest.mark.parametrize(("start", "main", "words"), [
-    ("run_launcher", full_disk, FULL), ("run", full_output, "can not write the output: No space left on device"),
+    ("run", full_output, "can not write the output: No space left on device"),
     ("run_launcher", no_memory, "there is not enough memory (Unable to allocate 1.00 EiB "),
 ])  # fmt: skip
 def test_a_full_disk_or_memory_ends_a_program_in_a_line(start, main, words):
@@ -170,42 +150,25 @@ def test_a_killed_rank_ends_the_job():
     assert job("killed").status not in (0, None)
 
 
-def test_a_hung_rank_is_ended_by_the_watchdog(monkeypatch):
-    """For the launching program no time passes until it has read what the job prints before it hangs."""
-    made = []
-
-    class Popen(subprocess.Popen):
-        def __init__(self, *arguments, **options):
-            super().__init__(*arguments, **options)
-            made.append(self)
-
-    def now():
-        read = [part for one in made for parts in getattr(one, "_fileobj2output", {}).values() for part in parts]
-        return 3.0 * (b"about to hang" in b"".join(read))
-
-    monkeypatch.setattr(subprocess, "Popen", Popen)
-    monkeypatch.setattr(start_ranks, "time", SimpleNamespace(monotonic=now, time=time.time, sleep=time.sleep))
+def test_a_hung_rank_is_ended_by_the_watchdog():
+    """Without one it would take 1000 seconds, and end well."""
     finished = job("hung", timeout=3)
-    assert finished.status is None
-    assert "about to hang" in finished.stdout and "ended by the watchdog after 3 s" in finished.stderr
+    assert finished.status is None and "ended by the watchdog after 3 s" in finished.stderr
 
 
-@pytest.mark.parametrize("interrupted", ["the waiting thread", pytest.param("another thread", marks=pytest.mark.long)])
-def test_an_interrupt_of_the_launching_program_ends_the_job(interrupted, monkeypatch, tmp_path):
-    """The system hands a signal to any thread of a process. If that is not the one that waits, it goes on waiting."""
-    hangs = tmp_path / "hangs"
-    monkeypatch.setenv("HANGS", str(hangs))
+def test_an_interrupt_of_the_launching_program_ends_the_job(monkeypatch, tmp_path):
+    """Also where the system hands the signal to another thread than the one that waits, which goes on waiting."""
+    monkeypatch.setenv("HANGS", str(tmp_path / "hangs"))
     over = threading.Event()  # so that no later test is interrupted
 
     def interrupt():
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-        while not hangs.exists():
+        while not (tmp_path / "hangs").exists():
             if over.wait(0.05):
                 return
         os.kill(os.getpid(), signal.SIGINT)
 
-    if interrupted == "another thread":
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     threading.Thread(target=interrupt, daemon=True).start()
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -233,15 +196,14 @@ def test_killing_mpiexec_leaves_no_orphan():
     remove_session(process.pid)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
-def test_ending_the_launching_program_ends_its_job(number, tmp_path):
+def test_killing_the_launching_program_ends_its_job(tmp_path):
     out = tmp_path / "s.jsonl"
     arguments = ["--nets", "mlp:8,relu", "--ranks", "2", "--steps", str(10**7), "--out", out]
     sweep = subprocess.Popen([sys.executable, "-m", "gridgrad", "sweep", *arguments], stderr=subprocess.PIPE)
     assert comes_true(lambda: sum(map(bool, map(segments_of, processes_running("gridgrad", "train")))) == 2)  # they are in MPI
     ranks = processes_running("gridgrad", "train")
     segments = set().union(*map(own_process.segments_of, ranks))
-    sweep.send_signal(number)
+    sweep.kill()
     sweep.communicate(timeout=LIMIT)
     assert comes_true(lambda: not set(ranks) & set(processes_running("gridgrad", "train")))
     assert segments and comes_true(lambda: not any(path.exists() for path in segments))

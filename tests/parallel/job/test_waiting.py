@@ -32,13 +32,11 @@ def test_naps_grow_with_the_time_that_was_waited(clock):
     assert sleep_until(lambda: len(clock.naps) == 100, longest=0.001) and max(clock.naps) == 0.001
 
 
-def test_naps_are_short_again_when_something_was_served(clock):
+def test_naps_are_short_again_when_something_was_served_and_waiting_ends_after_some_seconds(clock):
     something = iter([False] * 20 + [True] + [False] * 20)
     assert sleep_until(lambda: len(clock.naps) == 40, serve=lambda: next(something))
     assert clock.naps[20] == waiting.SHORTEST and clock.naps[:20] == clock.naps[20:]
-
-
-def test_waiting_ends_after_some_seconds(clock):
+    clock.now = 0
     assert not sleep_until(lambda: False, seconds=3)
     assert 3 <= clock.now < 3 + 2 * waiting.LONGEST
 

@@ -14,7 +14,6 @@ from gridgrad.nn.losses import SoftmaxCrossEntropy
 from gridgrad.nn.sequence import with_branches
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.grid import group as grid_groups
-from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.group import Call, WallClock
 from gridgrad.parallel.observe.span_observer import METHODS, Profile
 from gridgrad.parallel.observe.trace import TimelineEvent, Trace, to_clock_of_rank_0, waiting
@@ -227,6 +226,9 @@ def test_waiting_follows_from_the_entries():
     assert waiting({0: first, 1: second}) == {0: [(first[0], 2)], 1: [(second[1], 1)]}
     assert waiting({0: first, 1: second[:1]}) == {0: [(first[0], 2)]}
     assert waiting({0: [called(0, 3, ranks=(0,))], 1: [called(2, 3, ranks=(1,))]}) == {}
+    for kind, seconds in (("broadcast", {}), ("gather", {0: 2})):  # the first rank alone is needed, or alone needs the others
+        a, b = called(0, 3, kind), called(2, 3, kind)
+        assert {rank: of[0][1] for rank, of in waiting({0: [a], 1: [b]}).items()} == seconds
 
 
 def test_waiting_of_what_does_not_block_is_where_it_ended():
@@ -240,12 +242,6 @@ def test_waiting_of_what_does_not_block_is_where_it_ended():
     assert waiting({0: a[:-1], 1: b}) == {}  # the trace ended before
     assert waiting({0: [*a[:-1], *transfer(7, 8, 9)], 1: b}) == {}
     assert waiting({0: transfer(0, 5.5, 7), 1: b}) == {}  # it had other things to do
-
-
-@pytest.mark.parametrize(("kind", "places"), [("all-gather", [3, 3, 3]), ("broadcast", [2, 2, 2]), ("scatter", [2, 2, 2]),
-                                              ("gather", [3, 1, 3]), ("exchange", [2, 3, 3])])  # fmt: skip
-def test_who_is_needed(kind, places):
-    assert [max([2, 1, 3][COLLECTIVES[kind].needs(place)]) for place in range(3)] == places
 
 
 @mpi(2)
