@@ -15,7 +15,7 @@ ORDERS = "orders"  # the kind of the faults in the order of messages
 
 RANDOM = ("tests/random_networks",)  # networks and configurations
 FEW_RANDOM = tuple(f"tests/random_networks/test_random_networks.py::test_a_few_cases[{ranks}]" for ranks in (2, 3, 4))
-NETWORKS = "tests/parallel/training/test_network.py", "tests/parallel/training/test_images.py"  # others
+NETWORKS = "tests/parallel/training/test_network.py", "tests/parallel/test_networks.py"  # others
 LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, folders with all their test files, or single tests
     "nn": (
         (("tests/nn/test_layers.py", "tests/nn/test_images.py", "tests/nn/test_sequence.py"), RANDOM),

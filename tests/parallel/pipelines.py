@@ -22,7 +22,6 @@ from gridgrad.nn import (
     Sequential,
     Tanh,
 )
-from gridgrad.parallel import parallelize
 from gridgrad.parallel.pipeline.generators import complete
 from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule
 from gridgrad.parallel.pipeline.schedule_names import to_csv
@@ -49,12 +48,7 @@ def images():
             Linear(5, 3)]  # fmt: skip
 
 
-def single():
-    """Fewer layers than stages."""
-    return [Linear(7, 3)]
-
-
-SHAPES = {mlp: (7,), dense: (7,), images: (8, 6, 2), single: (7,)}
+SHAPES = {mlp: (7,), dense: (7,), images: (8, 6, 2)}
 
 
 def serial_net(layers, dtype=np.float64):
@@ -78,11 +72,6 @@ def train(net, batches, micro_batches=1, optimizer=momentum, loss="cross-entropy
 def parts_of(net, x, y, micro_batches=1):
     """This rank's (x, y, samples) of each micro-batch."""
     return [(*block(net, x[part], y[part]), part.stop - part.start) for part in micro_batches_of(len(x), micro_batches)]
-
-
-def piped(layers, grid, batches, micro_batches=1, optimizer=momentum, plan="fewest-bytes", dtype=np.float64, **options):
-    """`train` with a new network on a grid."""
-    return train(parallelize(serial_net(layers, dtype), grid, plan, **options), batches, micro_batches, optimizer)
 
 
 def own_schedule(stages, micro_batches):

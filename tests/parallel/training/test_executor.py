@@ -2,6 +2,7 @@
 
 from collections import Counter
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from gridgrad.parallel.training.distribute import balanced_cuts
 from gridgrad.parallel.training.executor import Executor, MicroBatch
 from gridgrad.parallel.training.messages import LEAST_TAGS, WAYS, Messages, StageBoundary
 from tests.parallel.equality import assert_same, micro_batches_of, serial
-from tests.parallel.pipelines import SYNCHRONOUS, dense, images, minibatches, own_schedule, serial_net, single
+from tests.parallel.pipelines import SYNCHRONOUS, dense, images, minibatches, own_schedule, serial_net
 
 RATE = 0.05
 
@@ -138,72 +139,48 @@ def open_at_most(row):
     return {chunk: n for chunk, n in most.items() if chunk is not None}
 
 
-@pytest.mark.parametrize("stages", (1, 2, 3, 4))
-def test_every_schedule_in_one_process_equals_serial(stages):
-    for micro_batches in (1, 2, stages, 2 * stages + 1):
-        for layers in (dense, images, single):
-            batches = minibatches(layers, (2 * micro_batches + 1, micro_batches))
-            expected = serial(serial_net(layers), partial(SGD, lr=RATE), "cross-entropy", batches, micro_batches)
-            for schedule in schedules(stages, micro_batches):
-                pipeline, losses = OneProcess(layers, schedule.route), []
-                for x, y in batches:
-                    assert pipeline.step(schedule.rows, x, y, micro_batches) == {}
-                    losses.append(pipeline.losses)
-                assert_same((losses, pipeline.net.state_dict()), expected, 1e-10, (layers, schedule.name, micro_batches))
-                assert sorted(pipeline.updated) == sorted(2 * [(rank, micro_batches - 1) for rank in range(stages)])
-                for executor, row in zip(pipeline.executors, schedule.rows, strict=True):
-                    assert executor.open_at_most == open_at_most(row), schedule.name
-                    assert not executor.passes and executor.messages.is_empty
-                assert not pipeline.executors[0].messages.mailbox
-
-
-def test_a_broken_schedule_stops_where_the_check_says():
-    """A receive before the send that it needs, on both ranks."""
-    whole = complete(schedule_names.parse("1f1b").schedule(2, 3))
-    first, second = map(list, whole.rows)
-    at = [str(one) for one in first].index("0RECV_B0")
-    first.insert([str(one) for one in first].index("0SEND_F0"), first.pop(at))
-    broken = Schedule([first, second], whole.route)
-    with pytest.raises(Unsound) as unsound:
-        list(execution(broken))
-    pipeline, ((x, y),) = OneProcess(dense, whole.route), minibatches(dense, (7,))
-    stopped = pipeline.step(broken.rows, x, y, 3)
-    assert {rank: str(one) for rank, one in stopped.items()} == {0: "0RECV_B0", 1: "1RECV_F0"}
-    assert unsound.value.marks == {rank: broken.rows[rank].index(one) for rank, one in stopped.items()}
-
-
-@pytest.mark.parametrize("stages", (2, 3, 4))
-def test_executor_and_check_agree_on_schedules_with_misplaced_messages(stages):
-    """Receives come earlier and sends later than they need, at random: ranks come to an end, or stop where the check says."""
-    rng, ends = np.random.default_rng(stages), Counter()
-    micro_batches = stages + 1
-    ((x, y),) = minibatches(dense, (2 * micro_batches + 1,))
-    ((loss,), state) = serial(serial_net(dense), partial(SGD, lr=RATE), "cross-entropy", [(x, y)], micro_batches)
-    for _ in range(8):
-        for whole in schedules(stages, micro_batches):
-            schedule = Schedule([moved(row, rng) for row in whole.rows], whole.route, whole.name)
-            marks = {}
-            try:
-                list(execution(schedule))
-            except Unsound as unsound:
-                marks = unsound.marks
-            pipeline = OneProcess(dense, schedule.route)
-            stopped = pipeline.step(schedule.rows, x, y, micro_batches)
-            assert marks == {rank: schedule.rows[rank].index(one) for rank, one in stopped.items()}, schedule.name
-            ends[bool(marks)] += 1
-            if not marks:
-                assert_same(([pipeline.losses], pipeline.net.state_dict()), ([loss], state), 1e-10, schedule.name)
-    assert ends[True] > 8 and ends[False] > 8, ends
-
-
 def moved(row, rng):
-    """A row in which a message may have another place nearby."""
+    """A row in which a message may have another place nearby: a receive comes earlier, a send later."""
     row, at = list(row), int(rng.integers(len(row) - 1))
     if row[at].op.startswith("RECV"):
         row.insert(int(rng.integers(max(0, at - 4), at + 1)), row.pop(at))
     elif row[at].op.startswith("SEND"):
         row.insert(int(rng.integers(at, min(at + 4, len(row) - 1))), row.pop(at))
     return row
+
+
+def marks_of(schedule):
+    """{rank: position of the instruction at which it waits for ever, says the check}, empty for a sound schedule."""
+    try:
+        list(execution(schedule))
+    except Unsound as unsound:
+        return unsound.marks
+    return {}
+
+
+@pytest.mark.parametrize("stages", (1, 2, 3))
+def test_sound_schedules_equal_serial_and_others_stop_where_the_check_says(stages):
+    """Each schedule as it is, and with messages that are misplaced at random."""
+    rng, ends = np.random.default_rng(stages), Counter()
+    micro_batches = stages + 1
+    ((x, y),) = minibatches(dense, (2 * micro_batches + 1,))
+    expected = serial(serial_net(dense), partial(SGD, lr=RATE), "cross-entropy", [(x, y)], micro_batches)
+    for whole, is_moved in product(schedules(stages, micro_batches), (False, True, True, True)):
+        rows = [moved(row, rng) for row in whole.rows] if is_moved else whole.rows
+        schedule = Schedule(rows, whole.route, whole.name)
+        marks = marks_of(schedule)
+        pipeline = OneProcess(dense, schedule.route)
+        stopped = pipeline.step(schedule.rows, x, y, micro_batches)
+        assert marks == {rank: schedule.rows[rank].index(one) for rank, one in stopped.items()}, schedule.name
+        ends[bool(marks)] += 1
+        if not marks:
+            assert_same(([pipeline.losses], pipeline.net.state_dict()), expected, 1e-10, schedule.name)
+            assert sorted(pipeline.updated) == [(rank, micro_batches - 1) for rank in range(stages)]
+            assert not pipeline.executors[0].messages.mailbox
+            for executor, row in zip(pipeline.executors, schedule.rows, strict=True):
+                assert executor.open_at_most == open_at_most(row), schedule.name
+                assert not executor.passes and executor.messages.is_empty
+    assert ends[False] > 8 and (ends[True] > 2 or stages == 1), ends
 
 
 def test_memory_is_used_again(monkeypatch):
@@ -213,28 +190,14 @@ def test_memory_is_used_again(monkeypatch):
     ((x, y),) = minibatches(images, (9,))
     for schedule in schedules(3, 4):
         pipeline, counts = OneProcess(images, schedule.route), []
-        for _ in range(4):
+        for _ in range(3):
             assert not pipeline.step(schedule.rows, x, y, 4)
-            counts.append(
-                (len(taken), sum(map(len, (executor.free[c] for executor in pipeline.executors for c in executor.chunks))))
-            )
-        assert counts[1:] == counts[:1] * 3, schedule.name
+            contexts = sum(len(executor.free[chunk]) for executor in pipeline.executors for chunk in executor.chunks)
+            counts.append((len(taken), contexts))
+        assert counts[1:] == counts[:1] * 2, schedule.name
         for executor, row in zip(pipeline.executors, schedule.rows, strict=True):
             assert {chunk: len(contexts) for chunk, contexts in executor.free.items()} == open_at_most(row)
             assert executor.peak_bytes() <= sum(open_at_most(row)[c] * size for c, size in executor.context_bytes.items())
-
-
-def test_samples_are_converted_also_where_the_first_chunk_is_empty():
-    """Whole numbers, as data sets have them, give what the same numbers in the type of the network give."""
-    schedule = complete(schedule_names.parse("gpipe").schedule(3, 2))
-    whole = np.random.default_rng(0).integers(0, 255, (5, 7)).astype(np.uint8)
-    states = []
-    for x in (whole, whole.astype(np.float64), whole.astype(np.float32)):
-        pipeline = OneProcess(single, schedule.route)
-        assert pipeline.chunks[0].size == 0
-        assert not pipeline.step(schedule.rows, x, np.arange(5) % 3, 2)
-        states.append(pipeline.net.params.copy())
-    assert all(np.array_equal(state, states[0]) for state in states)
 
 
 def test_contexts_share_only_gradients():

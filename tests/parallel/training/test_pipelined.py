@@ -1,74 +1,41 @@
-"""Pipelines of stages train as the serial network does; what chunks send to one another is what the others expect."""
+"""Pipelines on several ranks: what is sent, what is refused, and that all ranks end together, with nothing left behind.
+
+That they train as the serial network does, with any schedule, grid and reduction, is in random_networks; the stages of a trace
+are in observe.
+"""
+
+from contextlib import nullcontext
 
 import numpy as np
+import pytest
 
-from gridgrad.nn.device import xp
+from gridgrad.nn import LOSSES, MSE, SGD, Context, Linear, Sequential, SoftmaxCrossEntropy
+from gridgrad.nn.device import to_device, xp
+from gridgrad.nn.divergence import Diverged as SerialDiverged
 from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.choose.shares import measured_shares
+from gridgrad.parallel.pipeline.generators import complete, gpipe
+from gridgrad.parallel.pipeline.schedule_names import to_csv
+from gridgrad.parallel.plans.hypergraph import Owners
+from gridgrad.parallel.prediction.machine import read
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
+from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
-from tests.parallel.equality import assert_same, grids, on_first, serial
-from tests.parallel.pipelines import SYNCHRONOUS, dense, images, minibatches, mlp, momentum, own_csv, piped, serial_net, single
+from tests.parallel.pipelines import csv_file, dense, images, minibatches, mlp, momentum, parts_of, serial_net, train
 
-AXES = "stage", "batch", "height", "model"
 OTHER = {"forward": "backward", "backward": "forward"}
 
 
-def sizes_of(micro_batches):
-    """Of three minibatches: uneven micro-batches, as many samples as micro-batches, and fewer."""
-    return 2 * micro_batches + 1, max(micro_batches, 2), max(micro_batches - 1, 1)
+# ----- messages
 
 
-@mpi(1, 2, 3, 4, 5, long=(4, 5), timeout=300)
-def test_every_schedule_equals_serial(comm):
-    """All numbers of micro-batches up to twice that of stages, and one more; on many ranks, not each with every network."""
-    every = 1 if comm.size < 3 else 4
-    for micro_batches in range(1, 2 * comm.size + 2):
-        for number, layers in enumerate((mlp, dense, images, single)):
-            batches = minibatches(layers, sizes_of(micro_batches))
-            expected = on_first(comm, serial, serial_net(layers), momentum, "cross-entropy", batches, micro_batches)
-            for name in SYNCHRONOUS[(number + micro_batches) % every :: every]:
-                with ProcessGrid(comm, stage=comm.size) as grid:
-                    found = piped(layers, grid, batches, micro_batches, pipeline=name)
-                assert_same(found, expected, 1e-10, (layers, name, micro_batches))
-
-
-@mpi(1, 2, 3, 4, 5, long=(3, 4, 5))
-def test_schedules_from_files_equal_serial(comm):
-    for micro_batches in range(1, 2 * comm.size + 2):
-        for layers in (mlp, dense, images, single):
-            batches = minibatches(layers, (2 * micro_batches + 1, micro_batches, 3 * micro_batches))
-            expected = on_first(comm, serial, serial_net(layers), momentum, "cross-entropy", batches, micro_batches)
-            with ProcessGrid(comm, stage=comm.size) as grid, own_csv(comm.size, micro_batches) as name:
-                found = piped(layers, grid, batches, micro_batches, pipeline=name)
-            assert_same(found, expected, 1e-10, (layers, micro_batches))
-
-
-@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7, 8))
-def test_stages_go_with_all_other_axes(comm):
-    for layers, dtype in ((images, np.float64), (dense, np.float64), (images, np.float32)):
-        batches = minibatches(layers, (9, 4, 2), dtype)
-        expected = serial(serial_net(layers, dtype), momentum, "cross-entropy", batches, micro_batches=3)
-        for number, sizes in enumerate(grids(comm.size, AXES)):
-            if sizes["stage"] == 1 or sizes["height"] > 1 and layers is dense:
-                continue
-            for name in ("1f1b", "zbv") if comm.size < 6 else (("1f1b", "zbv", "interleaved:2")[number % 3],):
-                runs = []
-                for _ in range(2 if layers is dense else 1):
-                    with ProcessGrid(comm, **sizes) as grid:
-                        runs.append(piped(layers, grid, batches, 3, dtype=dtype, pipeline=name))
-                assert_same(runs[0], expected, 1e-10 if dtype == np.float64 else 1e-4, (layers, sizes, name))
-                for losses, state in runs[1:]:
-                    assert losses == runs[0][0], (sizes, name)
-                    assert all(np.array_equal(state[key], value) for key, value in runs[0][1].items()), (sizes, name)
-
-
-@mpi(1, 2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7, 8))
+@mpi(2, 3)
 def test_messages_have_the_sizes_that_are_said(comm):
-    ways = [
-        (layers, {"stage": comm.size}, None, name) for layers in (dense, images) for name in ("1f1b", "interleaved:2", "zbv")
-    ]
-    ways.append((mlp, {"model": comm.size}, "hypergraph", "1f1b"))
-    for layers, sizes, plan, pipeline in ways:
-        with ProcessGrid(comm, **sizes) as grid:
+    """What chunks send to one another is what the others expect."""
+    ways = [(layers, "stage", None, name) for layers, name in ((dense, "interleaved:2"), (images, "1f1b"), (images, "zbv"))]
+    ways.append((mlp, "model", "hypergraph", "1f1b"))
+    for layers, axis, plan, pipeline in ways:
+        with ProcessGrid(comm, **{axis: comm.size}) as grid:
             net = parallelize(serial_net(layers), grid, plan, pipeline=pipeline)
             for chunk, boundary in net.stage_map.boundaries.items():
                 for way in OTHER:
@@ -76,11 +43,8 @@ def test_messages_have_the_sizes_that_are_said(comm):
                     assert boundary.counts(way, 5) == sent and all(sent.values())
                     of_all = comm.allgather((sent, received))
                     for rank, (there, _) in enumerate(of_all):
-                        assert {to: got[rank] for to, (_, got) in enumerate(of_all) if rank in got} == there, (
-                            chunk,
-                            way,
-                            pipeline,
-                        )
+                        found = {to: got[rank] for to, (_, got) in enumerate(of_all) if rank in got}
+                        assert found == there, (chunk, way, pipeline)
 
 
 def messages(boundary, way, samples):
@@ -92,3 +56,154 @@ def messages(boundary, way, samples):
     if boundary.counts(OTHER[way], samples):
         received = boundary.receives(way, samples, xp.zeros(boundary.shape(way, samples)), xp.empty)
     return ({rank: message.size for rank, message in of.items()} for of in (sent, received))
+
+
+@mpi(2, 4)
+def test_messages_are_the_activations_of_the_boundaries(comm):
+    """Forward and backward, once for each micro-batch."""
+    widths, micro_batches, ((x, y),) = {2: 11, 4: 13, 6: 5}, 4, minibatches(mlp, (10,))
+    for name, cuts in (("zb-h1", (2,)), ("interleaved:2", (2, 4, 6))):
+        with ProcessGrid(comm, stage=2, batch=comm.size // 2) as grid:
+            net = parallelize(serial_net(mlp), grid, pipeline=name, cuts=cuts)
+            grid.tally.clear()
+            train(net, [(x, y)], micro_batches)
+            sent = {int(layer.split()[1]): found for (layer, kind), found in grid.tally.records.items() if kind == "send"}
+            batch, ranks = grid.coordinates["batch"], grid.sizes["batch"]
+        rows = sum(len(np.array_split(np.arange(n), ranks)[batch]) for n in (3, 3, 2, 2))
+        expected = {chunk: (8 * rows * widths[cut], micro_batches) for chunk, cut in enumerate(cuts, 1)}
+        assert {chunk: (record.bytes, record.messages) for chunk, record in sent.items()} == expected, name
+
+
+@mpi(2)
+def test_a_message_takes_its_memory_from_a_pool(comm, monkeypatch):
+    """All of it returns, however long messages are under way, so that later steps find it there."""
+    (x, y), *_ = minibatches(images, (8,))
+    with ProcessGrid(comm, stage=2) as grid:
+        net = parallelize(serial_net(images), grid)
+        messages, taken, given = net.executor.messages, [], []
+        take, give_back = messages.take, messages.give_back
+        monkeypatch.setattr(messages, "take", lambda size: taken.append(size) or take(size))
+        monkeypatch.setattr(messages, "give_back", lambda array: given.append(array.size) or give_back(array))
+        optimizer, loss = momentum(net), SoftmaxCrossEntropy()
+        for _ in range(3):
+            net.learn(x, y, loss, optimizer)
+            net.predict(x)
+            messages.complete_sends()
+            assert taken and sorted(taken) == sorted(given)
+        assert sum(map(len, messages.free.values())) < len(taken) and not net.executor.passes
+
+
+# ----- numbers that are not finite
+
+
+def last_rank_alone(comm):
+    """The Owners of `mlp` that give most to the first rank, and the loss to the last one."""
+    layers = [layer for layer in serial_net(mlp).leaves() if layer.kind]
+    rows = {layer.name: np.maximum(np.arange(layer.outputs) - layer.outputs + comm.size, 0) for layer in layers}
+    return Owners(comm.size, rows, loss=comm.size - 1)
+
+
+@mpi(2, 3)
+def test_all_ranks_diverge_together_name_the_cause_and_leave_nothing_behind(comm):
+    """The rank with the loss is not the one with the input, and other steps have begun when the loss is known."""
+    (x, y), *_ = minibatches(mlp, (6,))
+    targets, partition = np.eye(3)[y], {"plan": "hypergraph", "owners": last_rank_alone(comm)}
+    ways = [("stage", {"pipeline": name}) for name in ("1f1b", "zbv", "async:1", "async:3:nostash")]
+    ways += [("model", partition | {"pipeline": name}) for name in ("gpipe", "async:3")]
+    for axis, options in ways:
+        with ProcessGrid(comm, **{axis: comm.size}) as grid, np.errstate(all="ignore"):
+            net = parallelize(serial_net(mlp), grid, **options)
+            before, parts = net.state_dict(), 1 if "async" in options["pipeline"] else 3
+            for word, factors in (("the input", (np.nan, 1)), ("the targets", (1, np.nan))):
+                trainer = net.trainer(MSE(), SGD(net, 0.01))
+                found = diverged(trainer, [parts_of(net, x, targets, parts)] * 3
+                                 + [parts_of(net, x * factors[0], targets * factors[1], parts)] * 5)  # fmt: skip
+                assert comm.allgather(found) == [found] * comm.size
+                step, words = found.split(": ", 1)
+                assert step.startswith("step ") and words.startswith(f"the loss is nan: first not finite: {word};"), options
+                net.load_state_dict(before)
+            trainer = net.trainer(MSE(), SGD(net, 1e200))
+            found = diverged(trainer, [parts_of(net, x, targets, parts)] * 20)
+            assert comm.allgather(found) == [found] * comm.size and "is not finite" in found, options
+            assert trainer.flush() == [] and not trainer.executor.passes and trainer.executor.messages.is_empty
+            net.load_state_dict(before)
+            assert np.isfinite(net.learn(x, targets, MSE(), SGD(net, 0.01)))
+
+
+def diverged(trainer, minibatches):
+    """In what words training with these minibatches, of 6 samples each, ends."""
+    with pytest.raises(Diverged) as caught:
+        for parts in minibatches:
+            trainer.step(parts, 6)
+        trainer.flush()
+    assert isinstance(caught.value, SerialDiverged) and "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# ----- what is refused
+
+
+@mpi(2)
+def test_schedules_in_files_that_do_not_fit_are_refused(comm):
+    """The errors of a schedule itself are tested with its reader."""
+    text = to_csv(complete(gpipe(2, 3)))
+    with ProcessGrid(comm, stage=2) as grid:
+        for content, options, word in (
+            (to_csv(gpipe(3, 3)), {}, "3 ranks, not 2"),
+            (text, {"micro_batches": 4}, "3 micro-batches, not 4"),
+            ("0F0,nonsense\n" + text.split("\n")[1], {}, "row 1, column 2"),
+            (None, {}, "missing.csv"),
+        ):
+            with csv_file(content) if content else nullcontext("missing.csv") as name:
+                with pytest.raises((ValueError, OSError), match=word) as caught:
+                    parallelize(serial_net(mlp), grid, pipeline=name, **options)
+                assert "\n" not in str(caught.value) and name in str(caught.value)
+
+
+@mpi(2)
+def test_what_only_networks_without_a_pipeline_can_do_is_refused(comm):
+    (x, y), *_ = minibatches(mlp, (6,))
+    machine, context, dy = read("cori-haswell"), Context(), to_device(np.zeros((6, 3)))
+    with ProcessGrid(comm, stage=2) as grid:
+        net = parallelize(serial_net(mlp), grid)
+        for words, refused in (
+            ("not by single passes", lambda: net.forward(x, context, 6)),
+            ("no rank of a pipeline has all layers", lambda: net.backward(dy, context)),
+            ("no rank of a pipeline has all layers", lambda: net.input_gradients(dy, context)),
+            ("no rank of a pipeline has all layers", lambda: net.parameter_gradients(context)),
+            ("made for another network", lambda: net.trainer(MSE(), momentum(Sequential([Linear(2, 2)])))),
+            ("leave rebalancing out", lambda: net.adopt(None)),
+            ("not chosen", lambda: measured_shares(serial_net(mlp), grid, PlacementSpec(plan="out"), 8, machine)),
+            ("not chosen", lambda: parallelize(serial_net(mlp), grid, shares="auto", machine=machine)),
+        ):
+            with pytest.raises(ValueError, match=words) as caught:
+                refused()
+            assert "\n" not in str(caught.value)
+        assert np.isfinite(net.learn(x, y, SoftmaxCrossEntropy(), momentum(net)))
+
+
+@mpi(2)
+def test_steps_under_way_forbid_what_needs_their_end(comm):
+    (x, y), *_ = minibatches(mlp, (6,))
+    with ProcessGrid(comm, stage=2) as grid:
+        assert parallelize(serial_net(mlp), grid, pipeline="1f1b").steps_under_way == 1
+        net = parallelize(serial_net(mlp), grid, pipeline="async:3")
+        assert net.steps_under_way == 3
+        optimizer, loss = momentum(net), SoftmaxCrossEntropy()
+        trainer = net.trainer(loss, optimizer)
+        assert trainer.flush() == [] and net.trainer(loss, optimizer) is trainer
+        with pytest.raises(ValueError, match="leave the context out"):
+            net.trainer(loss, optimizer, Context())
+        assert trainer.step(parts_of(net, x, y), 6) == []
+        for forbidden in (
+            lambda: net.predict(x), net.state_dict, lambda: net.load_state_dict({}), lambda: net.trainer(loss, momentum(net)),
+            lambda: net.learn(x, y, loss, optimizer),
+        ):  # fmt: skip
+            with pytest.raises(ValueError, match="under way"):
+                forbidden()
+        assert len(trainer.flush()) == 1 and trainer.flush() == []
+        with pytest.raises(ValueError, match="in one piece"):
+            trainer.step(parts_of(net, x, y, 2), 6)
+        net.trainer(LOSSES["cross-entropy"](), optimizer)
+        with pytest.raises(ValueError, match="no longer the newest"):
+            trainer.step(parts_of(net, x, y), 6)
