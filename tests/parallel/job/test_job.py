@@ -93,22 +93,14 @@ def test_any_other_exception_on_one_rank_ends_the_job_with_its_traceback(way, wo
 
 
 @mpi(2)
-def test_a_hook_for_exceptions_is_installed_once_and_not_where_an_exception_is_no_end(comm, monkeypatch):
+def test_no_hook_for_exceptions_is_installed_where_an_exception_is_no_end(comm, monkeypatch):
+    """In an interpreter, and under pytest."""
     monkeypatch.setattr(of_job, "_installed", [])
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
-    before = sys.excepthook
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "ps1", ">>> ", raising=False)  # as in an interpreter
-        of_job.end_job_when_uncaught()
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "argv", ["/somewhere/bin/pytest"])
-        of_job.end_job_when_uncaught()
-    assert sys.excepthook is before
-    for _ in range(2):
-        of_job.end_job_when_uncaught()
-        assert sys.excepthook is of_job._in_main_thread and threading.excepthook is of_job._in_thread
-        assert of_job._installed[0] is before and len(of_job._installed) == 2
+    for owner, name, value in (sys, "ps1", ">>> "), (sys, "argv", ["/somewhere/bin/pytest"]):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, value, raising=False)
+            of_job.end_job_when_uncaught()
+        assert not of_job._installed
 
 
 def full_output():

@@ -91,12 +91,8 @@ def test_what_the_first_rank_does_alone_is_waited_for_asleep(comm, monkeypatch):
     assert ends(comm, monkeypatch, lambda alone: meet(comm) if comm.rank else (alone(), meet(comm)))
     assert ends(comm, monkeypatch, lambda alone: broadcast(comm, alone(1) if comm.rank == 0 else 2) == 1)
 
-
-@mpi(3, timeout=60)
-def test_so_is_a_partition(comm, monkeypatch):
-    owners = Owners(comm.size, {"0": np.zeros(3, int), "1": np.ones(2, int)})
-
     def partition(alone):
+        owners = Owners(comm.size, {"0": np.zeros(3, int), "1": np.ones(2, int)})
         monkeypatch.setattr(choosing, "owners_of_plan", lambda *arguments: alone(owners))
         with ProcessGrid(comm, model=comm.size) as grid:
             parallelize(Sequential([Linear(4, 3), Linear(3, 2)], input_shape=(4,)), grid, "hypergraph")

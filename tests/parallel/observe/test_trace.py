@@ -136,20 +136,6 @@ def test_an_exception_ends_the_watch_on_its_rank_alone(comm):
 
 
 @mpi(2)
-def test_evaluation_is_no_part_of_it(comm):
-    with ProcessGrid(comm, height=2) as grid:
-        training = Training(grid)
-        with Profile(training.net) as profile, Trace(training.net) as trace:
-            training.steps(1)
-            before = len(trace.spans), len(trace.collectives), dict(profile.seconds)
-            with grid.tally.set_aside():
-                training.net.predict(X)
-            assert before == (len(trace.spans), len(trace.collectives), dict(profile.seconds))
-            training.steps(1)
-            assert len(trace.spans) == 2 * before[0]
-
-
-@mpi(2)
 def test_a_pipeline_shows_its_instructions_with_the_layers_within_them(comm):
     layers = [Linear(6, 8), ReLU(), Linear(8, 8), ReLU(), Linear(8, 3)]
     net = parallelize(Sequential(layers, seed=0), {"stage": 2}, micro_batches=3, cuts=(2,))
@@ -244,24 +230,6 @@ def test_waiting_of_what_does_not_block_is_where_it_ended():
     assert waiting({0: transfer(0, 5.5, 7), 1: b}) == {}  # it had other things to do
 
 
-@mpi(2)
-def test_flights_are_shown_apart(comm):
-    with ProcessGrid(comm, batch=2) as grid:
-        training = Training(grid)
-        with Trace(training.net) as trace:
-            opened = trace.comparisons[0][0]
-            for start, stop in ((1, 5), (2, 3), (4, 6), (5.5, 7)):
-                grid.tally.observer.flight(grid.world, "gradients", "all-reduce", 8, opened + start, stop)
-        trace.collectives = [event._replace(stop=opened + event.stop) for event in trace.collectives]
-        found = trace.timeline()
-    for rank in range(2) if comm.rank == 0 else ():
-        lanes = [slices(found, rank, thread) for thread in range(4)]
-        assert [[round(e["dur"] / 1e6, 3) for e in lane] for lane in lanes] == [[], [4, 1.5], [1, 2], []]
-        named = [e for e in found["traceEvents"] if e["name"] == "thread_name" and e["pid"] == rank]
-        assert [(e["tid"], e["args"]["name"]) for e in named] == [(0, "does"), (1, "in flight"), (2, "in flight")]
-        assert lanes[1][0]["name"] == "gradients all-reduce" and lanes[1][0]["args"] == {"bytes": 8, "ranks": [0, 1]}
-
-
 # ----- profiles, by clocks that pass where a test says so
 
 
@@ -322,16 +290,3 @@ def test_communication_is_no_part_of_a_layer(comm, monkeypatch):
     if comm.rank == 0:
         assert {row["layer"] for row in rows} >= {"0", "1", "3", "9"}
         assert all(row[method] == 0 for row in rows for method in METHODS)
-
-
-@mpi(1)
-def test_a_layer_in_halves_and_one_at_once(comm):
-    with ProcessGrid(comm) as grid:
-        training = Training(grid)
-        with Profile(training.net) as profile:
-            training.steps(1)
-        rows = {row["layer"]: row for row in profile.rows(1)}
-    assert rows["7"]["gradients"] > 0 and rows["7"]["input_gradient"] > 0 == rows["7"]["backward"]
-    inside = rows["3.branches.0.0"]
-    assert inside["backward"] > 0 == inside["gradients"] == inside["input_gradient"]
-    assert rows["0"]["gradients"] > 0 == rows["0"]["backward"], "nobody needs the gradient of the network's input"
