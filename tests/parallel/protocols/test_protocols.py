@@ -10,7 +10,6 @@ from gridgrad.nn import LOSSES, SGD
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.averaging import fragments_of
-from gridgrad.parallel.protocols.parallel_sgd import Stripes
 from gridgrad.parallel.protocols.protocol import SentParameters, Shares
 from gridgrad.parallel.sync.overlapped import OverlappedReduction
 from gridgrad.parallel.sync.reduction import BlockingReduction
@@ -54,7 +53,7 @@ def test_one_worker_is_serial_training_to_the_last_bit(name):
 def test_in_step_they_equal_serial_training_however_many_ranks_a_worker_has(comm):
     for sizes in grids(comm.size):
         for text, momentum in (("server:bsp", 0.5), ("server:ssp:0", 0.0), ("local:1", 0.0)):
-            with spread(comm, sizes, dense()) as (net, workers):
+            with spread(comm, sizes, dense(), plan="out,replicate") as (net, workers):
                 train(net, workers, text, samples(dense(), COUNT), STEPS, lr=falling, momentum=momentum)
                 assert error(net.state_dict(everywhere=True), serial(momentum)) < TOLERANCE, (sizes, text)
 
@@ -91,19 +90,6 @@ def test_fragments_are_whole_parameters():
         net.allocate()
         cuts = {number: [where.stop for where in fragments_of(net, SentParameters(net), number)] for number in (1, 2, 3, 9)}
     assert cuts == {1: [44], 2: [20, 44], 3: [15, 20, 44], 9: [0, 15, 0, 20, 0, 0, 40, 0, 44]}
-
-
-def test_stripes_hold_each_sample_once_an_epoch():
-    for count, batch_size, workers in ((29, 8, 3), (3, 1, 5), (31, 31, 4), (12, 5, 1)):
-        stripes, per_epoch = Stripes(count, batch_size, 0, workers), -(-count // batch_size)
-        for epoch in range(2):
-            turns = [[stripes.turn(epoch * per_epoch + step, w) for step in range(per_epoch)] for w in range(workers)]
-            for mine, stripe in zip(turns, np.array_split(np.arange(count), workers), strict=True):
-                assert sorted(np.concatenate([turn.indices for turn in mine])) == stripe.tolist()
-            for step in range(per_epoch):
-                sizes = [mine[step].samples for mine in turns]
-                assert stripes.sizes(step).tolist() == sizes and all(mine[step].whole == sum(sizes) for mine in turns)
-                assert sum(sizes) == min(batch_size, count - step * batch_size) and max(sizes) - min(sizes) <= 1
 
 
 def test_what_a_report_says():

@@ -1,7 +1,6 @@
 """Workers in virtual time, and messages as they come in. Times are powers of two, so that sums of them are exact."""
 
 import threading
-from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -85,19 +84,6 @@ def test_messages_between_two_workers_stay_in_order_though_some_are_delayed():
         assert delay == (1.5 if this else 0.5 if earlier else 0.0)  # behind a delayed message others wait
 
 
-def test_a_message_to_oneself_is_handled_at_once_and_those_behind_the_end_are_counted():
-    def run(workers):
-        found = inbox(workers)
-        workers.send(workers.rank, "note", (7,), np.ones(1))
-        return found
-
-    simulation = Simulation(2, latency=1.0, byte_seconds=1.0)
-    assert simulation.run(run) == [[(0.0, rank, 7, np.ones(1).tobytes())] for rank in range(2)]
-    assert not simulation.workers[0].tally.records
-    simulation.run(each(lambda w: send_notes(w, 1, 3), lambda w: None))
-    assert simulation.unhandled == {"note": 3}
-
-
 def test_the_answer_of_a_handler_leaves_when_the_message_has_been_served():
     def ask(workers):
         found = inbox(workers, "answer")
@@ -132,29 +118,6 @@ def test_messages_are_served_while_their_receiver_computes_which_makes_that_long
     _, (found, times) = simulation.run(each(lambda w: send_notes(w, 1, 2, pause=12.0), receive))
     assert found == [9.0, 21.0]  # arrived at 7 and 19
     assert times == [10.0, 18.0, 28.0]
-
-
-@pytest.mark.parametrize("pushers", [4, 8, 12])
-def test_a_server_sets_a_limit_to_the_workers_that_are_of_use(pushers):
-    """Hegde and Usmani 2016, section 5.2.1: no gain beyond P = T / tau: T computes a gradient, tau serves it."""
-    computing, serving, rounds = 8.0, 1.0, 64
-
-    def push(workers):
-        workers.compute(computing * (workers.rank - 1) / pushers)  # so that not all push at the same time
-        workers.handle("push", None)
-        for _ in range(rounds):
-            workers.compute(computing)
-            workers.send(0, "push")
-
-    def serve(workers):
-        times = []
-        workers.handle("push", lambda *_: times.append(workers.now()))
-        workers.wait_until(lambda: len(times) == rounds * pushers)
-        return times
-
-    times, *_ = Simulation(1 + pushers, serve_seconds=lambda kind, size: serving).run(each(serve, push))
-    start, stop = len(times) // 4, 3 * len(times) // 4  # where all push
-    assert (stop - start) / (times[stop] - times[start]) == min(pushers / computing, 1 / serving)
 
 
 class Late:
@@ -249,115 +212,93 @@ def wait(workers):
         workers.wait_until(lambda: False)
 
 
-def broken_after(seconds):
-    def fail(workers):
-        workers.compute(seconds)
-        raise KeyError("broken")
+def send_and(handler):
+    """The first worker sends a note to the second one, which handles it."""
 
-    return fail
-
-
-def handling(handler):
     def compute(workers):
         workers.handle("note", lambda *_: handler(workers))
         workers.compute(8.0)
 
-    return compute
+    return lambda workers: send_notes(workers, 1, 1), compute
 
 
 @pytest.mark.parametrize(
     ("functions", "error", "words"),
     [
-        ((wait, lambda w: None, lambda w: w.all_reduce(np.ones(1), "sum")), RuntimeError,
-         ("deadlock: worker 0 waits for a message, until wait", "worker 2 waits for all-reduce 0 (sum)", "workers 0, 1")),
-        ((wait, broken_after(2.0), wait), KeyError, ("in worker 1 of 3 in a simulation, at 2 s",)),
-        ((lambda w: send_notes(w, 1, 1), handling(lambda w: 1 / 0)), ZeroDivisionError, ("in worker 1 of 3 in a simulation",)),
-        ((lambda w: send_notes(w, 1, 1), handling(lambda w: w.compute(1.0))), RuntimeError, ("worker 1 must not wait",)),
-        ((lambda w: w.all_reduce(np.ones(2 + w.rank // 2)),), ValueError, ("worker 2 has an array of shape (3,)",)),
+        (
+            (wait, lambda w: None, lambda w: w.all_reduce(np.ones(1), "sum")),
+            RuntimeError,
+            "deadlock: worker 0 waits for a message",
+        ),
+        (send_and(lambda w: 1 / 0), ZeroDivisionError, "in worker 1 of 3 in a simulation, at 0 s"),
+        (send_and(lambda w: w.compute(1.0)), RuntimeError, "worker 1 must not wait"),
+        ((lambda w: w.all_reduce(np.ones(2 + w.rank // 2)),), ValueError, "worker 2 has an array of shape (3,)"),
     ],
-)  # fmt: skip
+)
 def test_what_goes_wrong_with_one_worker_ends_all_and_says_where(functions, error, words):
     before = threading.active_count()
     with pytest.raises(error) as caught:
         Simulation(3).run(each(*functions))
-    said = " ".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
-    assert all(some in said for some in words), said
+    assert words in " ".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
     assert threading.active_count() == before
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [
-        ({"workers": 0}, "at least 1"),
-        ({"workers": 2, "straggler": {2: 4.0}}, "no worker 2"),
-        ({"workers": 2, "latency": -1.0}, "negative"),
-        ({"workers": 2, "delayed": (0.1, -1.0)}, "negative"),
-    ],
+    [({"straggler": {2: 4.0}}, "no worker 2"), ({"latency": -1.0}, "negative"), ({"workers": 0}, "at least 1")],
 )
 def test_wrong_arguments_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
-        Simulation(**options)
+        Simulation(**{"workers": 2} | options)
 
 
 # ----- training
 
 
-def trained(simulation, protocol, steps, **options):
-    """(the states of all workers, [(time, worker, step, samples, loss) of each turn])."""
-    (x, y), history = samples(dense(), 31), []  # the last of the four minibatches of an epoch has 7 samples
-    task = Task(
-        dense(), options.get("optimizer", partial(SGD, lr=0.1, momentum=0.9)), LOSSES["cross-entropy"](), x, y, 8, steps
-    )
+def trained(simulation, protocol, lr=0.1):
+    """(the parameters of the first worker, [(time, worker, step, samples, loss) of each turn]) of ten steps."""
+    history, (x, y) = [], samples(dense(), 31)  # the last of the four minibatches of an epoch has 7 samples
+    task = Task(dense(), partial(SGD, lr=lr, momentum=0.9), LOSSES["cross-entropy"](), x, y, 8, 10)
 
     def note(workers, turn, loss, nets):
         assert len(nets) == simulation.size and all(np.isfinite(net.predict(x)).all() for net in nets)
         history.append((workers.now(), workers.rank, turn.step, turn.samples, loss))
 
     _, states = train(simulation, task, protocol_names.parse(protocol), lambda count: 1.0, note)
-    return states, history
+    return np.concatenate([array.ravel() for array in states[0].values()]), history
 
 
 @pytest.mark.parametrize("protocol", ["local:5", "server:bsp"])
 def test_a_straggler_slows_down_all_workers_that_are_in_step(protocol):
     alike, unlike = Simulation(4), Simulation(4, straggler={3: 4.0})
-    (states, history), (slow, _) = (trained(simulation, protocol, 10) for simulation in (alike, unlike))
+    (params, history), (slow, _) = (trained(simulation, protocol) for simulation in (alike, unlike))
     assert (alike.time, unlike.time) == (10, 40)
-    for name, value in states[0].items():
-        assert np.allclose(slow[0][name], value, rtol=0, atol=1e-14)  # it is nothing but slower
+    assert abs(params - slow).max() < 1e-14  # it is nothing but slower
     assert sorted((step, worker) for _, worker, step, *_ in history) == [(s, w) for s in range(10) for w in range(4)]
     assert sum(samples for *_, samples, _ in history) == 8 * 8 + 2 * 7
     assert [time for time, *_ in history] == sorted(time for time, *_ in history)
 
 
-def test_an_asynchronous_server_does_not_wait_for_a_straggler():
-    simulation = Simulation(4, straggler={3: 4.0})
-    _, history = trained(simulation, "server:asp", 100)
-    turns = Counter(worker for _, worker, *_ in history)
-    assert sum(turns.values()) == 400 and 3.5 < turns[0] / turns[3] < 4.5
-    assert simulation.time < 130
-
-
 def test_times_and_bytes_of_exchanges():
     simulation = Simulation(2, latency=2.0**-10, byte_seconds=2.0**-20)
-    (state, _), _ = trained(simulation, "local:5", 10)
-    parameters = sum(array.size for array in state.values())
-    exchange = 2 * 2.0**-10 + 8 * parameters * 2.0**-20
+    params, _ = trained(simulation, "local:5")
+    exchange = 2 * 2.0**-10 + 8 * params.size * 2.0**-20
     buffers = 2 * 2.0**-10 + 8 * 2.0**-20  # the sum of the samples, when training ends
     assert simulation.time == pytest.approx(10 + 2 * exchange + buffers, rel=1e-12)
     record = simulation.workers[0].tally.records[BETWEEN_WORKERS, "all-reduce"]
-    assert record.bytes == 8 * (2 * parameters + 1) and record.seconds == pytest.approx(2 * exchange + buffers)
+    assert record.bytes == 8 * (2 * params.size + 1) and record.seconds == pytest.approx(2 * exchange + buffers)
 
 
 def test_a_run_is_the_same_again_and_another_one_with_another_seed():
     def run(seed=0):
         options = dict(latency=1e-3, byte_seconds=1e-6, straggler={0: 4.0}, jitter=1.0, delayed=(0.1, 0.2), serve_seconds=1e-5)
-        (state, *_), history = trained(Simulation(3, seed=seed, **options), "server:asp", 10)
-        return history, {name: value.tolist() for name, value in state.items()}
+        params, history = trained(Simulation(3, seed=seed, **options), "server:asp")
+        return history, params.tolist()
 
     assert run() == run() != run(seed=1)
 
 
 def test_divergence_of_a_worker_is_raised():
     with pytest.raises(Diverged) as caught, np.errstate(all="ignore"):
-        trained(Simulation(3), "local:4", 10, optimizer=partial(SGD, lr=1e308))
+        trained(Simulation(3), "local:4", lr=1e308)
     assert "of 3 in a simulation" in caught.value.__notes__[0]

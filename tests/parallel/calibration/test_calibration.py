@@ -1,0 +1,173 @@
+"""A calibration, and the quick probe in its place, give whole machine files in however little time; ranks end together."""
+
+import io
+import json
+import platform
+import sys
+from contextlib import redirect_stderr
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gridgrad.experiments import calibrate
+from gridgrad.nn.measured import timed
+from gridgrad.parallel.calibration import measure, this_machine, timing
+from gridgrad.parallel.calibration.timing import NormalisedTimer, TimeLimit, slowest_in_turns
+from gridgrad.parallel.grid.process_grid import GridDescription
+from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.prediction.cost import Cost
+from tests.clock import Clock
+from tests.mpi import mpi
+
+SHORT = {"SAMPLE": 1e-6, "RUNS": 1, "PASSES": 1, "ELEMENTS": [128, 4096], "LENGTHS": [2, 64], "LONGEST": 128,
+         "LINEAR": ([1, 4], [8, 16], [8, 16]), "CONVOLUTION": ([1, 2], [16], [1, 3], [8]),
+         "STEPS": 1, "STEP_ROUNDS": 1, "STEP_PASSES": 2, "CASES": measure.CASES[:1]}  # fmt: skip
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    monkeypatch.setattr(timing, "time", found := Clock(5.0))
+    return found
+
+
+def shorten(monkeypatch):
+    """For this test, in which the numbers that are found do not matter."""
+    for name, value in SHORT.items():
+        monkeypatch.setattr(measure, name, value)
+    monkeypatch.setattr(this_machine, "PROBE_SECONDS", -1.0)
+
+
+# ----- time
+
+
+@mpi(1, 3)
+def test_the_budget_bounds_the_turns_and_the_ranks_agree(comm, monkeypatch):
+    """However fast the clocks of the other ranks go, and however long the trials take."""
+    for seconds, times in ((0.25, 10), (1.0, 3), (7.0, 1)):
+        clock = Clock()
+        monkeypatch.setattr(timing, "time", clock)
+
+        def trial():
+            clock.sleep(seconds * (1 + comm.rank))  # noqa: B023
+            return float(comm.rank)
+
+        found = slowest_in_turns(comm, [trial], TimeLimit(comm, 2.4))
+        assert found.shape == (times, 1) and (found == comm.size - 1).all()
+        assert comm.bcast(clock.now) == seconds * times <= 2.4 + seconds
+        assert len(slowest_in_turns(comm, [trial, trial], most=4)) == 4
+
+
+class Alone:
+    """A communicator of one rank, without MPI."""
+
+    def bcast(self, value):
+        return value
+
+
+def test_a_limit_ends_and_is_shared(clock):
+    assert not TimeLimit(Alone()).is_over() and TimeLimit(Alone(), -1.0).is_over()
+    long = TimeLimit(Alone(), 1000.0)
+    assert long.share(0.5).end == 505.0
+    clock.sleep(200.0)
+    half = long.share(0.5)
+    assert half.end == 605.0 and not half.is_over()
+    clock.sleep(401.0)
+    assert half.is_over() and not long.is_over()
+
+
+def test_an_action_is_timed_by_the_clock_that_is_given(clock):
+    assert timed(lambda: clock.sleep(3), 4, clock.perf_counter)() == 3 and len(clock.naps) == 4
+
+
+# ----- numbers
+
+
+def test_gaps_are_filled_in_proportion_to_the_nearest_sizes():
+    nan = np.nan
+    table = {"axes": [[1, 10], [4, 8, 64]], "seconds": np.array([[1.0, nan, nan], [nan, nan, 160.0]])}
+    assert np.allclose(measure.completed(table)["seconds"], [[1.0, 2.0, 16.0], [10.0, 20.0, 160.0]], rtol=1e-12)
+    whole = {"axes": [[1, 10]], "seconds": np.array([1.0, 3.0])}
+    assert measure.completed(whole)["seconds"] == [1.0, 3.0]
+
+
+def test_how_much_times_vary_and_how_uncertain_turns_are():
+    words = calibrate.variation(np.array([[1.0, 1.0, 1.0], [1.0, 1.25, 6.0]]))
+    assert "1.20 times" in words and "at worst 3.67 times" in words
+    assert "no time" in calibrate.variation(np.ones((1, 3)))
+    calm = np.array([[1.0, 2.0], [1.1, 2.1], [9.0, 9.0], [9.0, 9.0]])
+    assert this_machine.uncertainty(calm) == 0.5
+    assert this_machine.uncertainty(calm * [[1, 1], [1, 1.3], [1, 1], [1, 1.3]]) == 1.0
+    assert this_machine.uncertainty(calm * [[1, 1], [9, 1], [1, 1], [9, 1]]) == this_machine.uncertainty(calm[:1]) == 1.0
+
+
+def test_the_identifier_of_a_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(timing, "START_ID", tmp_path / "boot_id")
+    assert timing.machine() == platform.node()
+    (tmp_path / "boot_id").write_text("abc\n")
+    assert timing.machine() == "abc"
+
+
+# ----- machine files
+
+
+@mpi(1, 2)
+def test_what_is_measured_is_a_whole_machine_file(comm, monkeypatch):
+    content = comm.bcast(this_machine.measure_thoroughly(comm, limit=TimeLimit(comm, -1.0)))  # no time at all
+    machine.checked(content)
+    assert not content["tables"]
+    for kind in content["collectives"]:  # the lengths that are always measured
+        assert len(content["collectives"][kind]["2"]) >= 2
+    shorten(monkeypatch)
+    described = machine.checked(comm.bcast(this_machine.measure_thoroughly(comm)))
+    assert described.operation_seconds("linear.forward", (4, 16, 16), 1.0, 0, 0, 4, 1) > 0
+    assert {"conv3.backward", "tanh.backward", "update", "loss", "copy.forward"} <= set(described.tables)
+    assert described.peak >= described.core["flops"]
+
+
+@mpi(1, 2)
+def test_what_steps_take_beyond_their_parts(comm, monkeypatch):
+    shorten(monkeypatch)
+    first = machine.checked(comm.bcast(this_machine.measure_quickly(comm)))
+    assert first.uncertainty in (this_machine.DISTURBED, this_machine.CROWDED)
+    found = measure.fitted(measure.measured_steps(NormalisedTimer(comm)), first, comm.size)
+    assert found["step"] > 0 and found["wait"] > 0
+    assert comm.allgather(found) == [found] * comm.size
+    net, again = measure.dense(64), replace(first, core=first.core | found)
+    costs = [Cost(net, GridDescription({"batch": comm.size}), "out", 16, one) for one in (first, again)]
+    assert costs[1].parts["compute"] == pytest.approx(found["step"] + costs[0].parts["compute"])
+    passes = measure.measured_steps(NormalisedTimer(comm), limit=TimeLimit(comm, -1.0))
+    assert passes.shape == (1, len(measure.problems(comm.size))) and (passes > 0).all()
+
+
+@mpi(2)
+def test_what_was_measured_before_the_end_is_kept(comm):
+    tables, (done, sizes) = measure.tables(NormalisedTimer(comm), lambda things: iter(things[:12]))
+    assert done == 12 < sizes and tables
+    for name, table in tables.items():
+        machine.check_table(name, table)
+
+
+@mpi(1, 2)
+def test_a_stored_probe_is_used_until_a_calibration_takes_its_place(comm, monkeypatch):
+    path, said = comm.bcast(this_machine.machine_file(comm)), io.StringIO()
+    if comm.rank == 0:
+        path.unlink(missing_ok=True)
+    comm.Barrier()
+    shorten(monkeypatch)
+    with redirect_stderr(said):
+        first = this_machine.machine_of_job(comm)
+    comm.Barrier()  # rank 0 has stored it
+    assert first.uncertainty and path.is_file() and first.node["ranks"] == comm.size
+    assert said.getvalue().count("\n") == said.getvalue().count("gridgrad calibrate") == (comm.rank == 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(this_machine, "measure_quickly", lambda comm: pytest.fail("it is measured again"))
+        assert this_machine.machine_of_job(comm).core == first.core
+    monkeypatch.setattr(sys, "argv", ["calibrate", "--busy"])
+    calibrate.main()
+    comm.Barrier()
+    found = this_machine.machine_of_job(comm)
+    assert not found.uncertainty and found.tables and found.core == json.loads(path.read_text())["core"]
+    comm.Barrier()
+    if comm.rank == 0:
+        path.unlink()

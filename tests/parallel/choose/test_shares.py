@@ -1,0 +1,184 @@
+"""Shares of unequal ranks: exact, against an exhaustive search; predicted by three rules; and measured on real ranks."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder, measured
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.choose import shares
+from gridgrad.parallel.choose.shares import RULES, fastest_shares, measured_shares, predicted_shares
+from gridgrad.parallel.grid.process_grid import GroupDescription
+from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.prediction.placement_spec import PlacementSpec
+from tests.clock import Clock
+from tests.mpi import mpi
+from tests.parallel.equality import grids
+
+MACHINE, AXES = machine.read("cori-haswell"), ("batch", "height", "model")
+
+# ----- exact
+
+
+def by_trying_all(seconds):
+    """The shares whose slowest rank is fastest, and of those the ones with the least sum of squares; None if none fits."""
+    total, found = len(seconds[0]) - 1, []
+    for some in product(range(total + 1), repeat=len(seconds)):
+        if sum(some) == total:
+            times = [of[share] for of, share in zip(seconds, some, strict=True)]
+            found.append((max(times), sum(np.square(times)), some))
+    slowest, _, best = min(found)
+    return None if slowest == np.inf else list(best)
+
+
+def random_problem(random):
+    """Times of a few ranks: with steps, not monotone, with a price of taking part, with shares that are impossible."""
+    ranks, total = random.integers(1, 5), random.integers(0, 9)
+    some, step = np.arange(total + 1), random.choice([1, 2, 4])
+    seconds = random.uniform(0.1, 3.0, (ranks, 1)) * -(-some // step) * step + random.uniform(0, 0.3, (ranks, total + 1))
+    seconds += np.where(some, random.uniform(0, 6, (ranks, 1)) * (random.random((ranks, 1)) < 0.4), 0)
+    seconds[random.random(seconds.shape) < random.choice([0, 0.1, 0.5])] = np.inf
+    return seconds
+
+
+def test_they_are_those_of_an_exhaustive_search():
+    random, impossible, with_zeros = np.random.default_rng(5), 0, 0
+    for _ in range(200):
+        seconds = random_problem(random)
+        expected = by_trying_all(seconds)
+        if expected is None:
+            impossible += 1
+            with pytest.raises(ValueError, match="no shares are possible"):
+                fastest_shares(seconds)
+        else:
+            assert fastest_shares(seconds) == expected
+            with_zeros += 0 in expected
+    assert impossible > 10 and with_zeros > 10
+
+
+def test_the_example_of_marques_and_a_rank_that_does_not_pay():
+    """Section 4.1.2: four devices take 10, 15, 20 and 30 seconds for the same work, so that their speeds are 3, 2, 1.5, 1."""
+    assert fastest_shares([np.arange(76) * whole / 75 for whole in (10, 15, 20, 30)]) == [30, 20, 15, 10]
+    some = np.arange(101.0)
+    slow = np.where(some > 0, 30 + some, 0.0)  # before its first share has been sent, the fast ones are done
+    assert fastest_shares([0.5 * some, slow, 0.5 * some]) == [50, 0, 50]
+
+
+# ----- predicted
+
+
+def images(dtype=np.float32):
+    branch = Residual([Conv2d(22, 22, 3, padding=1)])
+    layers = [Conv2d(3, 22, 5), ReLU(), MaxPool2d(2), branch, Conv2d(22, 40, 3), ReLU(), Flatten(), Linear(40 * 10 * 10, 30)]
+    return Sequential([*layers, ReLU(), Linear(30, 10)], dtype=dtype, input_shape=(28, 28, 3))
+
+
+def predicted(sizes, speeds, plan="out", net=None):
+    sizes = {axis: sizes.get(axis, 1) for axis in AXES}
+    return predicted_shares(net or images(), sizes, plan, 64, MACHINE, speeds)
+
+
+@pytest.mark.parametrize("plan", ["out", "in", "laugier", "marques"])
+def test_functions_are_never_slower_than_the_other_rules(plan):
+    for sizes in grids(4, AXES):
+        if plan == "marques" and sizes["height"] > 1:
+            continue
+        found = predicted(sizes, [3, 2, 1.5, 1], plan)
+        for one in found.chosen:
+            assert sum(one.even) == sum(one.constant) == sum(one.function) == one.total
+            assert one.slowest(one.function) <= min(one.slowest(one.even), one.slowest(one.constant))
+        outputs = {"0": 22, "4": 40, "7": 30, "9": 10}
+        for rule in RULES:
+            given, owners = found.placement(rule)
+            assert all(len(weights) == sizes[axis] > 1 for axis, weights in given.items())
+            for name, partition in owners.items():
+                assert (partition.length, partition.ranks) == (outputs[name], sizes["model"]) and partition.is_exact_cover
+
+
+def test_what_is_shared_of_an_autoencoder_and_by_a_master_and_what_it_costs(monkeypatch):
+    found = predicted({"model": 2}, [3, 1], "fewest-bytes", Sequential([TiedAutoencoder(784, 400), Sigmoid()]))
+    assert {name: sum(partition.sizes) for name, partition in found.placement()[1].items()} == {"0": 400}  # hidden units
+    found = predicted({"model": 3}, [1, 1, 1], "marques")
+    assert list(found.placement()[1]) == ["0", "4"]  # Linear layers, and convolutions in branches, have no shares of their own
+    assert all(one.function[0] > one.function[1] for one in found.chosen)  # what the master computes itself is not sent
+    elements = 64 * (28 * 28 * 3 + 7 * 24 * 24) + 7 * 5 * 5 * 3  # samples, outputs of 7 kernels, and those
+    handed = MACHINE.collective_seconds("hand out", GroupDescription(3, 1, 3), 3, 4 * elements)
+    assert found.chosen[0].sending[1, 7] == pytest.approx(2 * handed)
+    of_weights = lambda *_: lambda block, shape, is_first: float(np.prod(block.parameters[0].block_shape))  # noqa: E731
+    monkeypatch.setattr(shares, "predicted_block", of_weights)
+    one = predicted({"model": 2}, [1, 1], "out,in", Sequential([Linear(8, 100), ReLU(), Linear(100, 16)])).chosen[0]
+    assert one.layers == ("0", "2") and one.computing[0, 40] == 8 * 40 + 40 * 16  # with the layer behind
+
+
+def test_constant_speeds_are_those_of_marques():
+    """Section 4.1.2: performance values [3, 2, 1.5, 1]."""
+    found = predicted({"model": 4}, [3, 2, 1.5, 1], net=Sequential([Linear(4096, 3000), ReLU(), Linear(3000, 10)]))
+    assert found.speeds["model"] == pytest.approx((3, 2, 1.5, 1), rel=0.05)
+    assert found.chosen[0].constant == found.placement("constant")[1]["0"].sizes == [1200, 800, 600, 400]
+    assert found.chosen[0].function == pytest.approx([1200, 800, 600, 400], abs=20)  # less to send for those with less
+
+
+def test_functions_find_slow_ranks_and_the_steps_of_kernels_that_constant_speeds_miss(monkeypatch):
+    found = predicted({"batch": 4}, [1, 1, 0.001, 1])
+    (line,) = [line for line in found.lines() if "gets no" in line]
+    assert found.chosen[0].function[2] == 0 and line.startswith("rank 2 of batch gets no samples: it takes ")
+
+    def stepping(net, machine, ranks, speed):  # outputs by the sixteen, of which the last ones may be thrown away
+        return lambda block, shape, is_first: -(-block.parameters[0].block_shape[-1] // 16) * 1e-3 / speed
+
+    monkeypatch.setattr(shares, "predicted_block", stepping)
+    first = predicted({"model": 2}, [2, 1], net=Sequential([Linear(8, 100), ReLU(), Linear(100, 16)])).chosen[0]
+    assert first.constant == [67, 33]  # 5 and 3 sixteens: 2.5 and 3 ms
+    assert -(-first.function[0] // 16) == 5 and first.function[1] <= 32
+    assert first.slowest(first.constant) > 1.15 * first.slowest(first.function)
+
+
+def test_one_slow_rank_of_two_axes_is_not_corrected_twice():
+    """Rank 3 of batch=2,model=2 is a third as fast: what one axis gives it less, the other need not."""
+    net = Sequential([Linear(2048, 2048), ReLU(), Linear(2048, 2048)])
+    found = predicted({"batch": 2, "model": 2}, [1, 1, 1, 1 / 3], net=net)
+    assert found.seconds({one.name: one.even for one in found.chosen}) > 1.6 * found.seconds(found.shares)
+    assert found.chosen[0].function[0] > 1400 and found.chosen[-1].function == pytest.approx([32, 32], abs=2)
+    slowed = predicted({"batch": 2, "model": 2}, [1, 1, 1, 1], net=net).slowed(np.array([1, 1, 1, 3.0]))
+    assert slowed.seconds(slowed.shares) == pytest.approx(found.seconds(found.shares), rel=0.1)
+
+
+# ----- measured
+
+
+@mpi(2)
+def test_measured_shares_are_the_same_on_all_ranks_and_the_network_takes_them(comm, monkeypatch):
+    monkeypatch.setattr(shares, "RUNS", 1)
+    for sizes in grids(comm.size, AXES):
+        with ProcessGrid(comm, **sizes) as grid:
+            found = measured_shares(images(), grid, PlacementSpec(plan="out"), 15, MACHINE)  # not to be shared evenly
+            everywhere = comm.allgather((found.shares, list(found.lines())))
+            assert all(one == everywhere[0] for one in everywhere)
+            assert all(np.isfinite(one.computing).all() and (one.computing >= 0).all() for one in found.chosen)
+            given, owners = found.placement()
+            net = parallelize(images(), grid, "out", shares=given, owners=owners)
+            assert sum(p.size for leaf in net.leaves() for p in leaf.parameters) == net.size
+    with ProcessGrid(comm, batch=comm.size) as grid:
+        net = parallelize(images(), grid, shares="auto", batch_size=16, machine=MACHINE)
+        assert sum(net.splits["batch"].weights) == 16
+
+
+def test_shares_that_do_not_fit_the_memory_are_impossible():
+    net = Sequential([Linear(1000, 400), ReLU(), Linear(400, 10)])
+    seconds = shares.block_seconds(net, (1000,), shares.measured_block(net, memory=4 * 2 * 1000 * 250))
+    assert seconds(net.layers[0], 1000, 300, 1, 1.0) == np.inf and seconds(net.layers[0], 1000, 100, 1, 1.0) < np.inf
+    known = {0: np.zeros((2, 1)), 4: np.array([[1.0], [np.inf]]), 8: np.array([[2.0], [np.inf]]), 2: np.array([[0.5], [3.0]])}
+    assert shares.interpolated(known, 0, 8)[1].tolist() == [0, 1.5, 3.0] + [np.inf] * 6
+
+
+def test_once_the_budget_is_spent_blocks_are_run_as_seldom_as_possible(monkeypatch):
+    clock, runs = Clock(), []
+    for module in shares, measured:
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(shares, "synchronise", lambda: runs.append(clock.sleep(0.01)))
+    net = Sequential([Linear(9, 7)])
+    seconds = shares.block_seconds(net, (9,), shares.measured_block(net))
+    assert seconds(net.layers[0], 9, 7, 4, 1.0) == pytest.approx(0.01) and len(runs) == 1 + shares.RUNS
+    clock.sleep(shares.BUDGET)
+    assert seconds(net.layers[0], 9, 5, 4, 1.0) == pytest.approx(0.01) and len(runs) == 1 + shares.RUNS + 2
