@@ -67,12 +67,6 @@ def test_bars_are_the_parts_of_a_step_and_the_table_has_its_efficiencies(tmp_pat
     assert legend(figure)[:2] == ["convolution", "other computation"] and bars.patches[0].get_height() == pytest.approx(40)
 
 
-@pytest.mark.parametrize("change", [{"compute_max": None}, {"time": {"compute": 1.0}}, {"failed": "no memory"}])
-def test_runs_that_say_not_enough_are_refused(change, tmp_path):
-    with pytest.raises(ValueError, match="time was spent|nothing else"):
-        breakdown.draw(made_up.lines_of(tmp_path, a=made_up.records(lambda _: change)))
-
-
 # ----- traces
 
 
@@ -176,11 +170,10 @@ def test_a_pipeline_is_drawn_as_it_is_predicted_below_another_one(tmp_path):
 # ----- rooflines
 
 
-def test_a_roofline_shows_all_kinds_of_points(tmp_path):
+def test_a_roofline_is_drawn(tmp_path):
     assert roofline.roof(2.0, 100.0, 10.0) == 20 and roofline.roof(50.0, 100.0, 10.0) == 100
     point = {"family": "a", "flops": 1e9, "seconds": {"median": 0.02, "min": 0.01, "max": 0.03}}
-    kinds = ("forward", "patches"), ("gradients", "Winograd"), ("input_gradient", "matrix product")
-    points = [point | {"intensity": 4.0, "pass": pass_, "algorithm": kind} for pass_, kind in kinds]
+    points = [point | {"intensity": 4.0, "pass": "forward", "algorithm": kind} for kind in ("patches", "Winograd")]
     levels = [{"name": name, "bytes_per_second": rate} for name, rate in (("L1 cache", 2e11), ("memory", 2e10))]
     versions = {"processor": "a processor of a very long name, as vendors have them", "blas": "a library 1.2.3"}
     result = {"versions": versions, "busy_cores": 2.5, "flops_per_second": 1e11, "bandwidths": levels, "points": points}

@@ -56,16 +56,6 @@ def test_all_ways_train_the_same_network(comm, monkeypatch):
     assert all("lower" in way["diverged"] and not way["epochs"] for way in diverged["ways"]) and len(diverged["ways"]) == 2
 
 
-def test_one_rank_trains_until_the_target(tmp_path, monkeypatch):
-    more = "--target", 99, "--epochs", 40, "--every", 0.25
-    run_main(monkeypatch, "convergence", *SHORT, *more, "--out", tmp_path / "found.json")
-    [result] = json.loads((tmp_path / "found.json").read_text())
-    [way] = result["ways"]
-    *before, last = way["history"]
-    assert last["training_accuracy"] >= 99 and all(row["training_accuracy"] < 99 for row in before)
-    assert (way["epochs"], way["seconds"]) == (last["epoch"], last["seconds"])
-
-
 # ----- protocols
 
 
@@ -98,15 +88,6 @@ def test_all_protocols_train_the_same_network_in_virtual_time(tmp_path):
     _, other = simulated(tmp_path, "--lr", 1e12, "--protocols", "sync,server:asp", "--net", "mlp:6,6,relu")
     assert all("try a lower" in run["diverged"] for run in other["runs"])
     assert (tmp_path / "found.md").read_text().count("| `sync` (diverged) |") == 2
-
-
-def test_samples_may_be_sorted(tmp_path):
-    words = ["--dataset", IMAGES, "--net", "mlp:6,relu", "--batch-size", "4", "--samples", "15", "--sorted"]
-    problem, _ = protocols.prepared(protocols.options().parse_args([*words, "--out", str(tmp_path / "found.json")]))
-    plain = problem.data.train.targets(np.arange(15))
-    assert np.array_equal(problem.y, np.sort(plain)) and not np.array_equal(problem.y, plain)
-    assert np.array_equal(problem.x[-1], problem.data.train.inputs(plain.argsort(kind="stable"), (slice(None),))[-1])
-    assert set(problem.measure()) == {"compute", "update"}
 
 
 def momentum(net):
@@ -230,16 +211,14 @@ def test_results_of_simulators_are_kept_and_measured_steps_are_compared(tmp_path
     small = "--machines", "ethernet-1g", "--nets", "mlp:1024,1024,1024,relu", "--ranks", 2, "--out", out
     run_main(monkeypatch, "simulators", *small)
     first = json.loads(out.read_text())
-    assert [step["grid"] for step in first["steps"]] == ["batch=2,model=1", "batch=1,model=2"] and not first["collectives"]
+    assert [step["grid"] for step in first["steps"]] == ["batch=2,model=1", "batch=1,model=2"]
     first["steps"][0]["simulated"] *= 1.05  # so that one sees that it is not replayed again
     out.write_text(json.dumps(first))
     words = "--nets", "mlp:32,relu", "--dataset", "random:8,2", "--schemes", "batch", "--predict", 2, "--machine", "ethernet-1g"
     run_main(monkeypatch, "sweep", *words, "--out", report)
-    predicted = json.loads(report.read_text())
-    measured = predicted | {"predicted": False, "seconds_per_step": {"median": 0.1}}
-    report.write_text(f"{json.dumps(predicted)}\n{json.dumps(measured)}\n")
-    for _ in range(2):
-        run_main(monkeypatch, "simulators", *small, "--measured", report, "--machine", "ethernet-1g")
+    measured = json.loads(report.read_text()) | {"predicted": False, "seconds_per_step": {"median": 0.1}}
+    report.write_text(f"{report.read_text()}{json.dumps(measured)}\n")
+    run_main(monkeypatch, "simulators", *small, "--measured", report, "--machine", "ethernet-1g")
     found = json.loads(out.read_text())
     assert found["steps"] == first["steps"] and [step["measured"] for step in found["measured"]] == [0.1]
     assert "## Measured steps" in out.with_suffix(".md").read_text()

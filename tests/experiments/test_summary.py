@@ -13,7 +13,7 @@ from gridgrad.experiments.common import core_limits
 from gridgrad.experiments.common.tables import lines, spread, terminal
 from gridgrad.experiments.common.tables import table as text_of
 from gridgrad.experiments.parts import summary_layers
-from gridgrad.experiments.parts.summary_layers import PassTime, layer_points, pass_times, step_times, table
+from gridgrad.experiments.parts.summary_layers import PassTime, pass_times, step_times, table
 from gridgrad.nn import SGD, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, SoftmaxCrossEntropy, Tanh
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.kernel_table import PLAIN, SHIPPED, use
@@ -113,20 +113,6 @@ def test_operations_and_bytes_of_convolutions_and_branches():
     assert found["1", "forward"] == (0, 3 * x) and found["1", "backward"] == (0, 0)  # nobody needs its input's gradient
     assert found["2", "forward"] == (0, 2 * (x // 2 + x)) and found["2", "backward"] == (0, 3 * x)
     assert found["1.branch.0", "forward"][0] == found["1.branch.0", "backward"][0] == 2 * (3 * 3 * 2) * x
-
-
-def test_points_count_the_operations_of_the_direct_algorithm_and_every_array_once():
-    net = Sequential([Conv2d(3, 4, 3, padding=1), Conv2d(4, 8, 3, padding=1), Flatten(), Linear(288, 2)], input_shape=(6, 6, 3))
-    found = layer_points("net", net, 2, step_times(net, 2, 3)[0])
-    assert [(point["layer"].split()[1], point["pass"]) for point in found] == [
-        ("0", "forward"), ("0", "gradients"), ("1", "forward"), ("1", "backward"),
-        *(("3", name) for name in ("forward", "gradients", "input_gradient")),
-    ]  # fmt: skip
-    for point, products in zip(found[2:4], (1, 2), strict=True):
-        assert point["flops"] == products * 2 * 9 * 4 * 8 * 36 * 2
-        assert point["bytes"] == 4 * products * (2 * 4 * 36 + 9 * 4 * 8 + 8 + 2 * 8 * 36 / products)
-        assert point["intensity"] == point["flops"] / point["bytes"]
-    assert found[-1]["algorithm"] == "matrix product"
 
 
 # ----- limits of the core
