@@ -108,21 +108,6 @@ def test_both_forms_are_converted_packed_or_not(tmp_path, monkeypatch, form, pac
     assert np.allclose(data.test.x_mean, images.mean(axis=(0, 1, 2)), rtol=1e-15)
 
 
-def test_it_is_converted_once_and_anew_when_the_source_changes(tmp_path, small):
-    target, inodes = cifar10.converted(tmp_path), []
-    path = small / "data_batch_4.bin"
-    for change in (lambda: None, lambda: None, lambda: path.write_bytes(path.read_bytes() * 2)):
-        change()
-        datasets.prepare("cifar10", tmp_path)
-        inodes.append(target.stat().st_ino)
-    assert inodes[0] == inodes[1]
-    for path in small.iterdir():
-        path.unlink()
-    small.rmdir()
-    datasets.prepare("cifar10", tmp_path)  # the conversion is enough
-    assert len(datasets.load("cifar10", tmp_path).train) == 21
-
-
 DAMAGE = [
     (BINARY, "data_batch_2.bin", lambda b: b[:-1], "9218 bytes are no whole records of 3073"),
     (BINARY, "test_batch.bin", lambda b: b"\x0a" + b[1:], "label 10 is not one of 0 to 9"),

@@ -1,6 +1,5 @@
 """Finding and downloading published files, and HDF5 files of rows that are mapped."""
 
-import errno
 import hashlib
 import threading
 from functools import partial
@@ -118,20 +117,6 @@ def test_rows_of_any_shape_and_type_are_mapped(file):
         assert found.dtype == arrays[name].dtype and np.array_equal(found, arrays[name])
     assert [found.tolist() for found in files.vectors(path, {"x_mean": 2, "x_std": 2})] == [[0, 0], [1, 1]]
     assert list(files.attributes(path)["classes"]) == classes
-
-
-@pytest.mark.parametrize(("number", "is_read"), [(errno.ENODEV, True), (errno.ENOMEM, False)])
-def test_rows_are_read_where_files_can_not_be_mapped_and_not_where_memory_is_short(file, monkeypatch, number, is_read):
-    def fails(*arguments):
-        raise OSError(number, "no map")
-
-    monkeypatch.setattr(np, "memmap", fails)
-    path, arrays, _ = file
-    if is_read:
-        assert np.array_equal(files.map_rows(path, "flat", (2,)), arrays["flat"])
-    else:
-        with pytest.raises(OSError, match="no map"):
-            files.map_rows(path, "flat", (2,))
 
 
 def test_rows_and_attributes_that_are_not_as_expected_are_refused(file):

@@ -68,13 +68,6 @@ def test_a_folder_is_converted_and_mapped(folder):
     assert len(load(folder).test) == 3
 
 
-def test_names_that_are_no_utf_8_are_taken(folder):
-    for half in ("train", "test"):
-        (folder / "paint" / half / "red").rename(folder / "paint" / half / os.fsdecode(b"red\xff"))
-    (folder / "paint").rename(folder / os.fsdecode(b"paint\xff"))
-    assert load(folder, os.fsdecode(b"images:paint\xff,size=8")).classes == ["blue", "red\\xff", "violet"]
-
-
 def test_new_images_are_decoded_like_those_of_the_training(folder):
     data = load(folder)
     part = datasets.read_inputs("images:paint/test", data.description(), folder)
@@ -86,6 +79,8 @@ def test_new_images_are_decoded_like_those_of_the_training(folder):
         datasets.read_inputs("images:paint/test", data, folder).inputs(np.arange(4), block)
     with pytest.raises(OSError, match="no images .* in .*none; give the folder"):
         datasets.read_inputs("images:none", data, folder)
+    with pytest.raises(OSError, match="images: no folder none in .* or .*; give one"):
+        datasets.prepare("images:none", folder)
 
 
 def save(path, content):
@@ -112,21 +107,6 @@ def test_it_is_converted_once_and_anew_when_the_folder_changes(folder):
         counts.append(len(load(folder).train))
         times.append(converted(folder).stat().st_mtime_ns)
     assert counts == [12, 12, 13, 13] and times[0] == times[1] and len(set(times)) == 3
-
-
-def test_projects_with_equal_relative_names_keep_apart(tmp_path, monkeypatch):
-    for number, project in enumerate(("one", "two")):
-        for label in list(COLOURS)[number:]:
-            for half in ("train", "test"):
-                paint(tmp_path / project / "pics" / half / label / "0.png", COLOURS[label])
-    for project, classes in (("one", 3), ("two", 2), ("one", 3)):
-        monkeypatch.chdir(tmp_path / project)
-        assert load(tmp_path / "data", "images:pics,size=8").outputs == classes
-    assert len(list((tmp_path / "data").iterdir())) == 2
-    (tmp_path / "none").mkdir()
-    monkeypatch.chdir(tmp_path / "none")
-    with pytest.raises(OSError, match="images: no folder pics in .*/none or .*data; give one"):
-        datasets.prepare("images:pics,size=8", tmp_path / "data")
 
 
 def test_other_endings_are_taken_and_what_is_not_is_said(tmp_path):

@@ -103,18 +103,22 @@ def test_numpy_gets_what_indexing_gives(folder, numbers):
     assert np.array_equal(samples, array) and np.may_share_memory(np.array(samples, copy=False), array)
 
 
-@pytest.mark.parametrize(
-    ("target", "columns"),
-    [("price", [3]), ("c:a", [0, 2]), ("-2", [2]), ("0:-1:b", [0, 1, 3])],
-)
-def test_targets_are_columns_by_name_or_number(folder, numbers, target, columns):
-    write_csv(folder / "t.csv", numbers, "a,b,c,price")
-    data = load(f"t.csv,target={target}")
-    others = [i for i in range(4) if i not in columns]
-    assert (data.features, data.outputs) == (len(others), len(columns))
-    assert np.array_equal(data.train.x[np.arange(40)], numbers[data.train.x.chosen][:, others])
-    assert np.array_equal(data.train.y[np.arange(40)], numbers[data.train.x.chosen][:, columns])
+COLUMNS = [  # (options, columns of the inputs, columns of the targets), of columns without a name, a, b, c and price
+    ("", [0, 1, 2, 3], [4]), ("target=price,drop=0", [1, 2, 3], [4]), ("drop=a:0", [2, 3], [4]), ("inputs=c:a", [1, 3], [4]),
+    ("target=c:a", [0, 2, 4], [1, 3]), ("inputs=1,target=-2", [1], [3]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "inputs", "targets"), COLUMNS)
+def test_columns_are_chosen_by_name_or_number(folder, numbers, options, inputs, targets):
+    table = np.column_stack((np.arange(ROWS), numbers))
+    write_csv(folder / "t.csv", table, ",a,b,c,price")
+    data = load(f"t.csv,{options}" if options else "t.csv")
+    assert (data.features, data.outputs) == (len(inputs), len(targets))
+    assert np.array_equal(np.asarray(data.train.x), table[data.train.x.chosen][:, inputs])
+    assert np.array_equal(np.asarray(data.train.y), table[data.train.x.chosen][:, targets])
     assert np.allclose(data.train.unstandardise(data.train.targets(np.arange(40))), data.train.y[np.arange(40)])
+    assert ("column 0, counted from 0, has no name and is an input (add drop=0" in data.note) == (0 in inputs)
 
 
 ROWS_BELOW = "".join(f"{i / 7:.3f},{i * i / 9:.3f},{i % 2}\n" for i in range(1, 41))
@@ -139,17 +143,6 @@ def test_what_the_first_line_is_is_clear_or_asked_for(folder, first, what):
         refused("t.csv", f"t.csv: line 1 may be the names of the columns or a sample: .*{what}.*; add names=yes or names=no")
     data = load("t.csv,names=yes")
     assert len(data.train) + len(data.test) == 40 and "taken as a sample" not in data.note
-
-
-def test_columns_are_chosen_or_left_out_and_one_without_a_name_is_said(folder, numbers):
-    write_csv(folder / "t.csv", np.column_stack((np.arange(ROWS), numbers)), ",a,b,c,price")
-    data = load("t.csv")
-    assert data.features == 4 and "column 0, counted from 0, has no name and is an input (add drop=0" in data.note
-    for name, columns in (("drop=0", [0, 1, 2]), ("drop=a:0", [1, 2]), ("inputs=c:a", [0, 2]), ("inputs=1,target=-2", [0])):
-        data = load(f"t.csv,{name}")
-        assert np.array_equal(np.asarray(data.train.x), numbers[data.train.x.chosen][:, columns]) and "no name" not in data.note
-    np.savez(folder / "k.npz", x=numbers, y=numbers[:, 0])
-    assert np.array_equal(np.asarray(load("k.npz,drop=1:2").test.x), numbers[load("k.npz").test.x.chosen][:, [0, 3]])
 
 
 WORDS = np.array(["setosa", "a, b", "Ä"])[np.random.default_rng(1).integers(0, 3, ROWS)]
@@ -181,40 +174,10 @@ def test_targets_that_are_words_are_classes(folder, numbers, name, monkeypatch):
     assert load(f"{name},test={name}{',test_y=y' * (name[-3:] in ('npz', '.h5'))}").outputs == 3
 
 
-def test_new_samples_are_chosen_and_standardised_like_those_of_the_training(folder, numbers):
-    write_words(folder / "utf-8.csv", numbers)
-    data = load("utf-8.csv,drop=q")
-    like = json.loads(json.dumps(data.description()))
-    (folder / "new.csv").write_text("r,id,p\n" + "".join(f"{row[2]},row,{row[0]}\n" for row in numbers.tolist()))
-    np.save(folder / "new.npy", numbers[:, [0, 2]])
-    write_csv(folder / "turned.csv", numbers[:, [2, 0]], "r,p")
-    for name, has_targets in (("new.csv", False), ("turned.csv", False), ("utf-8.csv", True), ("new.npy", False)):
-        part = datasets.read_inputs(f"table:{name}", like, "data", np.float64)
-        found, (whole, labels) = part.inputs(np.arange(ROWS), (slice(0, 2),)), everything(data.train)
-        assert np.allclose(found[data.train.x.chosen], whole) and (part.y is not None) == has_targets
-        assert not has_targets or np.array_equal(part.targets(data.train.x.chosen), labels)
-    np.save(folder / "one.npy", numbers[:, :1])
-    (folder / "bad.csv").write_text("p,q,r,kind\n1,2,3,setosa\n1,2,3,rose\n")
-    for name, message in (
-        ("utf-8.csv,target=p", "leave target= out"), ("one.npy", "no column p"), ("bad.csv", "line 3 holds 'rose'"),
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match=message):
-            datasets.read_inputs(f"table:{name}", like, "data")
-
-
 def test_a_folder_that_nothing_can_be_written_to_is_named_with_the_remedy(folder, numbers):
     write_csv(folder / "t.csv", numbers)
     (folder / "data").write_text("no folder")
     refused("t.csv", "^can not write .*/data/tables/t-.*; .*name another folder with --data-dir or GRIDGRAD_DATA", OSError)
-
-
-def test_a_second_file_is_for_testing(folder, numbers):
-    write_csv(folder / "a.csv", numbers, "a,b,c,d")
-    write_csv(folder / "b.csv", numbers[:7] + 1, "a,b,c,d")
-    data = load("a.csv,test=b.csv,target=b")
-    assert (len(data.train), len(data.test)) == (ROWS, 7)
-    assert np.array_equal(data.test.x[np.arange(7)], numbers[:7, [0, 2, 3]] + 1)
-    assert np.allclose(data.train.y_mean, numbers[:, 1].mean())
 
 
 def test_arrays_are_inputs_and_targets_and_for_testing(folder, numbers):
@@ -222,34 +185,41 @@ def test_arrays_are_inputs_and_targets_and_for_testing(folder, numbers):
     named = {"x_train": numbers, "y_train": labels, "x_test": numbers[:6], "y_test": labels[:6, np.newaxis]}
     np.savez(folder / "k.npz", **named)
     write_hdf5(folder / "k.h5", {}, **{name.replace("_", "/"): array for name, array in named.items()})
-    for name, array in named.items():
-        np.save(folder / f"{name}.npy", array)
     for name in (
-        "k.npz,x=x_train,y=y_train,test=x_test,test_y=y_test",
-        "k.h5,x=x/train,y=y/train,test=x/test,test_y=y/test",
-        "x_train.npy,y=y_train.npy,test=x_test.npy,test_y=y_test.npy",
-    ):
+        "k.npz,x=x_train,y=y_train,test=x_test,test_y=y_test", "k.h5,x=x/train,y=y/train,test=x/test,test_y=y/test"
+    ):  # fmt: skip
         data = load(name)
         found = data.loss, data.outputs, data.sample_shape, len(data.train), len(data.test)
         assert found == ("cross-entropy", 3, (4,), 50, 6)
         assert np.array_equal(everything(data.train)[1], labels) and np.array_equal(everything(data.test)[1], labels[:6])
-        assert everything(data.test)[1].dtype == np.int64
-    np.savez(folder / "half.npz", x=numbers, y=labels)
-    assert len(load("half.npz,test=half.npz").test) == ROWS
 
 
 def test_columns_may_be_images(folder):
-    x = np.random.default_rng(0).integers(0, 256, (30, 4, 3, 2), np.uint8)
-    np.savez(folder / "i.npz", x=x, y=np.arange(30) % 2)
-    np.savez(folder / "flat.npz", x=x.reshape(30, 24), y=np.arange(30) % 2)
-    write_csv(folder / "i.csv", np.column_stack((x.reshape(30, 24), np.arange(30) % 2)).astype(float))
-    first, *others = (load(name) for name in ("i.npz", "flat.npz,shape=4x3x2", "i.csv,shape=4x3x2"))
+    x, y = np.random.default_rng(0).integers(0, 256, (30, 4, 3, 2), np.uint8), np.arange(30) % 2
+    np.savez(folder / "i.npz", x=x, y=y)
+    write_csv(folder / "i.csv", np.column_stack((x.reshape(30, 24), y)).astype(float))
+    first, other = load("i.npz"), load("i.csv,shape=4x3x2")
     inputs, _ = everything(first.train)
     assert inputs.shape == (24, 4, 3, 2) and np.allclose(inputs.mean((0, 1, 2)), 0) and np.allclose(inputs.std((0, 1, 2)), 1)
-    for data in others:
-        assert np.allclose(everything(data.train)[0], inputs)
-        assert np.allclose(data.train.inputs(np.array([3]), (slice(1, 3), slice(0, 3), slice(1, 2))), inputs[3:4, 1:3, :, 1:])
-        assert np.allclose(everything(data.reshaped((24,)).train)[0], inputs.reshape(24, 24))
+    assert np.allclose(everything(other.train)[0], inputs)
+    assert np.allclose(other.train.inputs(np.array([3]), (slice(1, 3), slice(0, 3), slice(1, 2))), inputs[3:4, 1:3, :, 1:])
+
+
+def test_new_samples_are_chosen_and_standardised_like_those_of_the_training(folder, numbers):
+    write_words(folder / "utf-8.csv", numbers)
+    data = load("utf-8.csv,drop=q")
+    like = json.loads(json.dumps(data.description()))
+    (folder / "new.csv").write_text("r,id,p\n" + "".join(f"{row[2]},row,{row[0]}\n" for row in numbers.tolist()))
+    np.save(folder / "new.npy", numbers[:, [0, 2]])
+    for name, has_targets in (("new.csv", False), ("utf-8.csv", True), ("new.npy", False)):
+        part = datasets.read_inputs(f"table:{name}", like, "data", np.float64)
+        found, (whole, labels) = part.inputs(np.arange(ROWS), (slice(0, 2),)), everything(data.train)
+        assert np.allclose(found[data.train.x.chosen], whole) and (part.y is not None) == has_targets
+        assert not has_targets or np.array_equal(part.targets(data.train.x.chosen), labels)
+    (folder / "bad.csv").write_text("p,q,r,kind\n1,2,3,setosa\n1,2,3,rose\n")
+    for name, words in (("utf-8.csv,target=p", "leave target= out"), ("bad.csv", "line 3 holds 'rose'")):
+        with pytest.raises(ValueError, match=words):
+            datasets.read_inputs(f"table:{name}", like, "data")
 
 
 def test_what_the_targets_were_taken_for_is_said(folder, numbers):

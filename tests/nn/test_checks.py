@@ -79,7 +79,7 @@ NUMBERS = [  # (what is refused, words)
     (lambda: BatchNorm(3, eps=math.nan), "eps"), (lambda: LocalResponseNorm(2, k=0.0), "k above 0"),
     (lambda: Dropout(1.0), "[0, 1)"), (lambda: LeakyReLU(1.0), "[0, 1)"),
     (lambda: SoftmaxCrossEntropy(smoothing=1.0), "smoothing"), (lambda: Sequential([], seed=2**64), "seed"),
-    (lambda: Sequential([], dtype=np.float16), "not float16"), (lambda: Sequential([], dtype="single"), "not single"),
+    (lambda: Sequential([], dtype=np.float16), "not float16"), (lambda: Sequential([], dtype="text of"), "not text of"),
     (lambda: Sequential([], input_shape=(3, 4)), "input_shape"), (lambda: SGD(dense(), 0.1, momentum=1.0), "momentum"),
     (lambda: SGD(dense(), 0.1, nesterov=True), "nesterov"), (lambda: Adam(dense(), betas=(1, 0.9)), "beta1"),
     (lambda: Adam(dense(), eps=math.nan), "eps"), (lambda: Adam(dense(), clip_norm=0), "clip_norm"),

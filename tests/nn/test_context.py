@@ -1,7 +1,5 @@
 """Several micro-batches in progress in one network, each with its own context; and what observers are told of their passes."""
 
-import inspect
-
 import numpy as np
 import pytest
 
@@ -23,7 +21,7 @@ from gridgrad.nn import (
     Tanh,
 )
 from gridgrad.nn.device import to_device, to_host, xp
-from gridgrad.nn.observer import Observer, ObserverGroup
+from gridgrad.nn.observer import Observer
 
 MICRO_BATCHES = slice(0, 4), slice(4, 5), slice(5, 11)  # of a minibatch of 11
 
@@ -121,16 +119,6 @@ def test_a_context_serves_again_without_more_memory(name):
     assert all(np.array_equal(first[number], training.gradients[number]) for number in range(3))
 
 
-def test_micro_batches_add_up_to_the_minibatch():
-    """Where no layer looks at the whole minibatch: dropout masks, and the mean of the loss, are those of its samples."""
-    training = Training("mlp").run("F1 F0 B0 F2 B2 B1")
-    whole, context = training.net, Context()
-    value = training.loss.forward(whole.forward(to_device(training.x), context), to_device(training.y), context)
-    whole.backward(training.loss.backward(context), context)
-    assert sum(training.losses.values()) == pytest.approx(value, rel=1e-12)
-    assert np.allclose(sum(training.gradients.values()), to_host(whole.grads), rtol=1e-10, atol=1e-12)
-
-
 def test_the_bytes_of_a_context_are_counted():
     net, context = Sequential([Linear(6, 8), ReLU(), Linear(8, 2)], dtype=np.float64), Context()
     assert context.nbytes == 0
@@ -159,22 +147,6 @@ class Listening(Observer):
 
     def written(self, layer):
         self.told.append(("written", layer.name))
-
-
-def test_each_of_several_observers_is_told_of_everything():
-    events = [name for name, of in vars(Observer).items() if inspect.isfunction(of)]
-
-    def listener(told):
-        hear = lambda name: lambda self, *arguments: told.append((name, arguments))  # noqa: E731
-        return type("Hearing", (Observer,), {name: hear(name) for name in events})()
-
-    told, expected = ([], []), []
-    group = ObserverGroup([listener(one) for one in told])
-    for name in events:
-        arguments = tuple(object() for _ in list(inspect.signature(getattr(Observer, name)).parameters)[1:])
-        getattr(group, name)(*arguments)
-        expected.append((name, arguments))
-    assert told == (expected, expected)
 
 
 def test_an_observer_is_told_of_a_step_and_of_the_passes_in_branches():

@@ -8,24 +8,9 @@ import numpy as np
 import pytest
 
 from gridgrad.nn.files import limits
-from gridgrad.nn.files.hdf5_arrays import made_in_memory, mapped, own, read_array, reading
-from gridgrad.nn.files.whole_files import NotWritten
-from tests.disk import files_end_at
+from gridgrad.nn.files.hdf5_arrays import mapped, own, read_array, reading
 
 ARRAY = np.arange(6.0).reshape(2, 3)
-
-
-def test_a_file_made_in_memory_appears_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "numbers.h5"
-    for size in (0, 100, 5000):
-        full = pytest.raises(NotWritten, match=f"^can not write {path}: File too large")
-        with files_end_at(size), full, made_in_memory(path) as file:
-            file.create_dataset("numbers", data=np.arange(1000))
-    assert list(tmp_path.iterdir()) == []
-    with made_in_memory(path) as file:
-        file.create_dataset("numbers", data=np.arange(1000))
-    with h5py.File(path) as file:
-        assert np.array_equal(file["numbers"], np.arange(1000))
 
 
 def virtual(file):

@@ -2,9 +2,7 @@
 
 import json
 from dataclasses import asdict, replace
-from itertools import combinations
 
-import numpy as np
 import pytest
 
 from gridgrad.nn import Linear, Sequential
@@ -13,7 +11,6 @@ from gridgrad.nn.kernels import gemm, kernel_table, measure_table
 from gridgrad.nn.kernels.kernel_table import ORIENTATIONS, SHIPPED, Tiles, from_json, generation, shipped, to_json
 from gridgrad.nn.kernels.measure_table import ProductOverRows, TimedConvolution, TimedProduct
 from gridgrad.nn.kernels.processor import Blas, Processor, parsed
-from gridgrad.nn.kernels.winograd import RowWinograd, Winograd
 from gridgrad.nn.measured import answer_file, in_turns, store, stored, timed
 from tests.clock import Clock
 
@@ -124,11 +121,17 @@ def test_with_several_threads_products_are_not_cut(monkeypatch):
     assert kernel_table.known().winograd_3x3 == kernel_table.PRESET.winograd_3x3 and kernel_table.known() != kernel_table.PRESET
 
 
+def tiles_pay(task, table):
+    """The seconds of a task on a processor where products in tiles take half as long."""
+    cut = isinstance(task, TimedProduct) and gemm.tile(getattr(table, task.orientation), task.m, task.k, task.n)
+    return 0.5e-4 if cut else 1e-4
+
+
 @pytest.mark.skipif(not xp.is_cpu, reason="tables are for CPUs")
 def test_an_unknown_processor_is_measured_once(tmp_path, monkeypatch, capsys):
     pretend(monkeypatch)
     monkeypatch.setenv("GRIDGRAD_CACHE", str(tmp_path))
-    monkeypatch.setattr(measure_table, "seconds", lambda task, table: Simulated(0).true(task, table))
+    monkeypatch.setattr(measure_table, "seconds", tiles_pay)
     monkeypatch.setattr(measure_table, "time", Clock())  # it stands still, so there is time for all
     kernel_table.use(None)
     assert kernel_table.kernels() == kernel_table.PRESET
@@ -146,72 +149,27 @@ def test_an_unknown_processor_is_measured_once(tmp_path, monkeypatch, capsys):
     assert "measuring" in capsys.readouterr().err
 
 
-class Simulated:
-    """A processor whose times follow simple formulas, and the noise of a machine on which others compute, too."""
-
-    def __init__(self, seed, sweet_spot=300, winograd_from=20, packing=30):
-        self.random = np.random.default_rng(seed)
-        self.sweet_spot, self.winograd_from, self.packing = sweet_spot, winograd_from, packing
-
-    def true(self, task, table):
-        """The seconds without noise."""
-        kernel_table.use(table)
-        if isinstance(task, TimedProduct):
-            tile = gemm.tile(getattr(table, task.orientation), task.m, task.k, task.n)
-            work = 2 * task.m * task.k * task.n
-            if tile:
-                return work * (0.8 + 0.2 * task.k / self.sweet_spot + 4 / tile[1]) * 1e-11
-            return (work + self.packing * (task.m * task.k + task.k * task.n)) * 1e-11
-        if isinstance(task, ProductOverRows):
-            group = gemm.divisor(task.rows, gemm.SMALL_PRODUCT // (task.m * task.n))
-            grouped = table.group_rows and group >= table.group_rows
-            return (0.8 + 20 / group if grouped else 1) * task.rows * task.m * task.n * 1e-11
-        shape = task.kernel, task.channels, task.filters
-        ratio = {
-            Winograd: 0.4 + 0.6 * self.winograd_from / task.channels,
-            RowWinograd: 0.6 + 0.2 * self.winograd_from / task.channels,
-        }.get(type(task.algorithm), 1)
-        return ratio * np.prod(shape) * 1e-8 * (1 + 0.1 * abs(np.log2(table.block_bytes / 2**20)))
-
-    def seconds(self, task, table):
-        """The time that is measured: some hundredths more or less, and sometimes half as much again."""
-        disturbed = 1.5 if self.random.random() < 0.1 else 1
-        return self.true(task, table) * self.random.normal(1, 0.01) * disturbed
-
-
-@pytest.mark.skipif(not xp.is_cpu, reason="tables are for CPUs")
-def test_measurements_with_noise_agree_where_it_matters(monkeypatch):
-    """Whatever a table chooses, computing with it takes at most 5 % longer than with the table of another measurement."""
-    tasks, tables = set(), []
-    for seed in range(6):
-        simulated = Simulated(seed, sweet_spot=800, winograd_from=40)
-        monkeypatch.setattr(measure_table, "seconds", simulated.seconds)
-        tables.append(measure_table.measured())
-    monkeypatch.setattr(measure_table, "seconds", lambda task, table: tasks.add(task) or 1.0)
-    measure_table.measured()
-    assert {type(task) for task in tasks} == {TimedProduct, ProductOverRows, TimedConvolution}
-    for task in tasks:
-        times = [simulated.true(task, table) for table in tables]
-        assert all(max(pair) <= 1.05 * min(pair) for pair in combinations(times, 2)), task
-
-
 @pytest.mark.skipif(not xp.is_cpu, reason="tables are for CPUs")
 @pytest.mark.parametrize("slowness", [1, 10_000])
 def test_the_budget_bounds_a_measurement(slowness, monkeypatch):
     """What there is no time for stays as in PRESET; with enough of it, nothing does."""
-    clock, simulated, spent = Clock(), Simulated(0), []
-
-    def seconds(task, table):
-        spent.append(slowness * simulated.seconds(task, table))
-        clock.sleep(spent[-1])
-        return spent[-1] / slowness
-
+    clock = Clock()
     monkeypatch.setattr(measure_table, "time", clock)
-    monkeypatch.setattr(measure_table, "seconds", seconds)
+    monkeypatch.setattr(
+        measure_table, "seconds", lambda task, table: clock.sleep(slowness * tiles_pay(task, table)) or tiles_pay(task, table)
+    )
     table = measure_table.measured(measure_table.BUDGET)
-    assert clock.now <= measure_table.BUDGET + 2 * 3 * 3 * max(spent)  # two rounds of three tasks with three tables
+    assert clock.now <= measure_table.BUDGET + 2 * 3 * 3 * slowness * 1e-4  # two rounds of three tasks with three tables
     assert all((getattr(table, name) != Tiles()) == (slowness == 1) for name in ORIENTATIONS)
     assert (table == replace(kernel_table.PRESET, name=table.name)) == (slowness == 10_000)
+
+
+def test_all_steps_are_weighed_together():
+    last = measure_table.last_that_pays
+    assert last((10, 20, 30), (1.0, 1.0, 1.0)) == (0, 0)
+    assert last((10, 20, 30), (0.7, 0.8, 1.2))[0] == 20
+    assert last((10, 20, 30), (0.7, 1.05, 0.7))[0] == 30  # the second was mismeasured
+    assert last((10, 20, 30), (0.98, 1.2, 0.99))[0] == 0  # too little
 
 
 @pytest.mark.skipif(not xp.is_cpu, reason="tables are for CPUs")

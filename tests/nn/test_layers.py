@@ -1,6 +1,6 @@
-"""Layers and losses: gradients are finite differences, values follow their formulas, and blocks are parts of the whole.
+"""Layers and losses: gradients are finite differences, and values follow their formulas.
 
-Against PyTorch, and memory that is used again: tests/random_networks.
+Against PyTorch, memory that is used again, and blocks on other ranks: tests/random_networks.
 """
 
 import numpy as np
@@ -30,7 +30,6 @@ from gridgrad.nn import (
     TiedAutoencoder,
 )
 from gridgrad.nn.device import to_device, to_host, xp
-from gridgrad.nn.layer import Block
 
 FEATURES, IMAGES = (6, 7), (2, 5, 7, 3)
 PATTERN = np.random.default_rng(0).random((7, 9)) < 0.3
@@ -192,14 +191,6 @@ def test_losses_are_means_over_the_minibatch_and_have_the_gradients_of_them(loss
         assert difference(value, y, index) == pytest.approx(dy[index], abs=1e-8)
 
 
-def test_minibatches_may_change_their_size_and_be_empty():
-    net, context = Sequential([Linear(3, 4), ReLU(), Dropout(0.5), TiedAutoencoder(4, 5), Linear(4, 2)]), Context()
-    for count in (5, 2, 0, 9):
-        assert net.forward(xp.ones((count, 3), np.float32), context).shape == (count, 2)
-        net.backward(xp.ones((count, 2), np.float32), context)
-        assert xp.isfinite(net.grads).all() and bool(net.grads.any()) == (count > 0)
-
-
 def test_an_autoencoder_encodes_as_a_linear_layer_and_decodes_with_the_same_weights():
     net, encoder = Sequential([TiedAutoencoder(7, 4)], seed=3), Sequential([Linear(7, 4), Sigmoid()], seed=3)
     state = net.state_dict()
@@ -209,50 +200,3 @@ def test_an_autoencoder_encodes_as_a_linear_layer_and_decodes_with_the_same_weig
     encoder.load_state_dict({name: state[name] for name in encoder.state_dict()})
     x = numbers((5, 7)).astype(np.float32)
     assert np.allclose(net.predict(x), encoder.predict(x) @ state["0.weight"] + state["0.decoder_bias"], rtol=1e-5)
-
-
-# ----- blocks
-
-
-BLOCKS = [
-    Linear(6, 5), Linear(6, 5, bias=False), SparseLinear(np.tri(6, 5, dtype=bool)), Conv2d(6, 5, 3, padding=1), BatchNorm(5),
-    TiedAutoencoder(6, 5),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("layer", BLOCKS, ids=repr)
-def test_a_block_is_a_new_layer_with_parts_of_the_same_arrays(layer):
-    whole = Sequential([layer], seed=1, dtype=np.float64)
-    whole.allocate()
-    held, memory = np.array([0, 3]), to_host(whole.params).copy()
-    block = layer.placed(**{p.name: Block((*p.index[:-1], held)) for p in (*layer.parameters, *layer.buffers)})
-    assert type(block) is type(layer) and block.name == "" and all(p.value is None for p in block.parameters)
-    part = Sequential([block], seed=1, dtype=np.float64)
-    part.allocate()
-    for mine, theirs in zip((*block.parameters, *block.buffers), (*layer.parameters, *layer.buffers), strict=True):
-        assert mine.shape == theirs.shape and np.array_equal(to_host(mine.value), to_host(theirs.value)[..., held])
-    part.params.fill(0)
-    assert np.array_equal(to_host(whole.params), memory) and layer.name == "0"
-
-
-def test_outputs_need_the_inputs_that_have_a_weight_into_them():
-    for layer in Linear(7, 5), Conv2d(7, 5, 3), Linear(7, 5).placed(weight=Block((slice(0, 2), slice(1, 3)))):
-        assert layer.inputs_of(slice(2, 3)) == layer.inputs_of(np.array([0, 4])) == slice(0, 7)
-        assert layer.inputs_of(slice(2, 2)) == layer.inputs_of(np.array([], int)) == slice(0, 0)
-    sparse = SparseLinear(np.array([[1, 0, 0], [0, 0, 0], [1, 0, 1], [0, 0, 1]], bool))
-    assert sparse.inputs_of(slice(0, 3)).tolist() == [0, 2, 3] and sparse.inputs_of(np.array([0])).tolist() == [0, 2]
-    assert sparse.inputs_of(slice(1, 2)).tolist() == sparse.inputs_of(slice(2, 2)).tolist() == []
-    for size, first, last in ((5, 1, 7), (4, 1, 6)):
-        assert LocalResponseNorm(size).neighbours(slice(3, 5), 9) == slice(first, last)
-
-
-def test_a_block_of_a_sparse_layer_computes_its_part():
-    whole = SparseLinear(PATTERN)
-    columns = np.array([1, 4, 5])
-    rows = whole.inputs_of(columns)
-    block = whole.placed(weight=Block((rows, columns)), bias=Block((columns,)))
-    net, part = Sequential([whole], seed=2, dtype=np.float64), Sequential([block], seed=2, dtype=np.float64)
-    part.load_state_dict(net.state_dict())
-    x = numbers((5, 7))
-    found, expected = (to_host(one.forward(to_device(some))) for one, some in ((part, x[:, rows]), (net, x)))
-    assert np.allclose(found, expected[:, columns], rtol=1e-13)

@@ -12,15 +12,7 @@ import pytest
 
 from gridgrad.experiments.common.options import check_writable
 from gridgrad.nn.files import whole_files
-from gridgrad.nn.files.whole_files import (
-    MARK,
-    Lock,
-    NotWritten,
-    folder_written_whole,
-    is_of_disk,
-    write_text,
-    written_whole,
-)
+from gridgrad.nn.files.whole_files import MARK, Lock, NotWritten, folder_written_whole, is_of_disk, write_text, written_whole
 from tests.disk import files_end_at
 
 
@@ -48,16 +40,6 @@ def test_links_stay_links_and_devices_stay_devices(tmp_path):
         with pytest.raises(NotWritten, match="can not write .*(a|b): Too many levels of symbolic links; give another name"):
             write()
     assert all((tmp_path / name).is_symlink() for name in ("link", "a", "b"))
-
-
-def test_a_name_may_be_as_long_as_the_file_system_allows_and_need_not_be_text(tmp_path):
-    for name in ("x" * 255, os.fsdecode(b"\xff\n")):
-        write_text(tmp_path / name, f"{name} →")
-        assert (tmp_path / name).read_bytes() == name.encode(errors="backslashreplace") + " →".encode()
-        write_text(tmp_path / name, name, "surrogateescape")
-        assert (tmp_path / name).read_bytes() == os.fsencode(name)
-    with pytest.raises(NotWritten, match="File name too long"):
-        write_text(tmp_path / ("x" * 256), "text")
 
 
 def test_a_full_disk_is_said_in_a_line_with_the_name_of_the_file(tmp_path):
@@ -90,42 +72,34 @@ def test_what_goes_wrong_with_other_files_is_said_of_them(tmp_path):
 # ----- folders
 
 
-def make(folder, text):
-    folder.mkdir()
-    (folder / "anchor").write_text(text)
+def make(folder, text, parts=0):
+    (folder / "parts").mkdir(parents=True)
+    for name in ("anchor", *(f"parts/{number}.evt" for number in range(parts))):
+        (folder / name).write_text(text)
 
 
 def test_a_folder_appears_whole_or_not_at_all_and_replaces_only_its_like(tmp_path):
-    path = tmp_path / "new" / "folder"
-    for text in ("first", "second"):
-        with folder_written_whole(path, "anchor") as beside:
-            make(beside, text)
-            assert not path.exists() or (path / "anchor").read_text() == "first"
-        assert (path / "anchor").read_text() == text and [*path.parent.iterdir()] == [path]
+    path = tmp_path / "new" / "trace"
+    with folder_written_whole(path, "anchor") as beside:
+        make(beside, "first", 3)
+        assert not path.exists()
+    (path / "notes").write_text("mine")
+    (path / "mine" / "deep").mkdir(parents=True)
+    (path / "mine" / "deep" / "0.evt").symlink_to("elsewhere")
     with pytest.raises(KeyError), folder_written_whole(path, "anchor") as beside:
-        make(beside, "third")
+        make(beside, "second")
         raise KeyError
-    assert (path / "anchor").read_text() == "second" and [*path.parent.iterdir()] == [path]
+    with folder_written_whole(path, "anchor") as beside:
+        make(beside, "third", 2)
+        assert (path / "anchor").read_text() == "first"
+    left = sorted(str(one.relative_to(path)) for one in path.rglob("*") if one.is_symlink() or one.is_file())
+    assert left == ["anchor", "mine/deep/0.evt", "notes", "parts/0.evt", "parts/1.evt"]
+    assert (path / "notes").read_text() == "mine" and (path / "anchor").read_text() == "third"
+    assert [*path.parent.iterdir()] == [path]
     (tmp_path / "empty").mkdir()
     with folder_written_whole(tmp_path / "empty", "anchor") as beside:
         make(beside, "fourth")
     assert (tmp_path / "empty" / "anchor").read_text() == "fourth"
-
-
-def test_files_of_others_in_a_folder_that_is_replaced_stay(tmp_path):
-    path = tmp_path / "trace"
-    for text, ranks in (("first", 3), ("second", 2)):
-        with folder_written_whole(path, "anchor") as beside:
-            (beside / "parts").mkdir(parents=True)
-            for name in ("anchor", *(f"parts/{rank}.evt" for rank in range(ranks))):
-                (beside / name).write_text(text)
-        if text == "first":
-            (path / "notes").write_text("mine")
-            (path / "mine" / "deep").mkdir(parents=True)
-            (path / "mine" / "deep" / "0.evt").symlink_to("elsewhere")
-    left = sorted(str(one.relative_to(path)) for one in path.rglob("*") if one.is_symlink() or one.is_file())
-    assert left == ["anchor", "mine/deep/0.evt", "notes", "parts/0.evt", "parts/1.evt"]
-    assert (path / "notes").read_text() == "mine" and (path / "anchor").read_text() == "second"
 
 
 def test_a_folder_that_can_not_be_written_is_named_and_nothing_of_another_kind_is_replaced(tmp_path):
@@ -193,26 +167,6 @@ def test_what_a_killed_writer_has_left_goes_with_the_next_one_and_nothing_else_d
     assert set(tmp_path.iterdir()) == {*own, one, several, tmp_path / "other"}
 
 
-def refusing(number):
-    def refuse(*arguments):
-        raise OSError(number, "no locks here")
-
-    return refuse
-
-
-@pytest.mark.parametrize("age, stays", [(1, True), (2 * whole_files.DAY, False)])
-@pytest.mark.parametrize("locks", [True, False])
-def test_what_other_hosts_may_still_write_stays_for_a_day(age, stays, locks, tmp_path, monkeypatch):
-    monkeypatch.setattr(whole_files, "_host", lambda: "0" * 8)
-    left = tmp_path / f"{whole_files._prefix(tmp_path / 'file')}{'0' * 8 if not locks else '1' * 8}-abcd_123"
-    left.write_text("half")
-    os.utime(left, (time.time() - age,) * 2)
-    if not locks:
-        monkeypatch.setattr(fcntl, "flock", refusing(errno.ENOLCK))
-    write_text(tmp_path / "file", "text")
-    assert (tmp_path / "file").read_text() == "text" and left.exists() == stays
-
-
 LOCKS = """
 import subprocess, sys
 from gridgrad.nn.files.whole_files import Lock
@@ -248,8 +202,17 @@ def test_a_lock_leaves_files_of_others_as_they_are(tmp_path):
     assert mine.read_text() == "mine" and link.is_symlink()
 
 
-@pytest.mark.parametrize("number", [errno.ENOLCK, 524])
-def test_where_files_can_not_be_locked_a_note_says_so(number, tmp_path, monkeypatch):
-    monkeypatch.setattr(fcntl, "lockf", refusing(number))
+def test_where_files_can_not_be_locked_a_note_says_so_and_what_is_left_stays_for_a_day(tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise OSError(errno.ENOLCK, "no locks here")
+
+    for function in "lockf", "flock":
+        monkeypatch.setattr(fcntl, function, refuse)
     with Lock(tmp_path / "lock", "taken", "wait") as lock:
         assert "can not be locked (no locks here)" in lock.note and "\n" not in lock.note
+    left = tmp_path / f"{whole_files._prefix(tmp_path / 'file')}{whole_files._host()}-abcd_123"
+    left.write_text("half")
+    for age, stays in ((1, True), (2 * whole_files.DAY, False)):
+        os.utime(left, (time.time() - age,) * 2)
+        write_text(tmp_path / "file", "text")
+        assert left.exists() == stays
