@@ -4,6 +4,7 @@ import json
 
 import matplotlib.pyplot as plt
 import pytest
+from mpi4py import MPI
 
 from gridgrad.experiments.plots import breakdown, roofline, style, timeline
 from gridgrad.nn.zoo import network_names
@@ -11,9 +12,9 @@ from gridgrad.parallel.observe.span_observer import METHODS
 from gridgrad.parallel.prediction.machine import read
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
-from tests.experiments.called import run_main
 from tests.experiments.figures import is_figure
 from tests.experiments.plots import made_up_lines as made_up
+from tests.experiments.programs import called
 
 
 @pytest.fixture(autouse=True)
@@ -23,10 +24,11 @@ def no_figure_stays():
 
 
 @pytest.mark.parametrize(("wanted", "traced"), [(3, [5, 6, 7]), (1000, [5, 6, 7, 8, 9])])
-def test_a_run_is_traced_and_profiled_as_far_as_it_goes(wanted, traced, tmp_path, monkeypatch):
+def test_a_run_is_traced_and_profiled_as_far_as_it_goes(wanted, traced, tmp_path):
     words = ["--dataset", "random:12x12x1,3", "--net", "lenet5", "--batch-size", 5, "--steps", 10, "--quiet", "--profile"]
     trace, path = tmp_path / "t.json", tmp_path / "r.json"
-    run_main(monkeypatch, "train", *words, "--trace", trace, "--trace-steps", wanted, "--report", path)
+    with called(MPI.COMM_SELF, "train", [*words, "--trace", trace, "--trace-steps", wanted, "--report", path]) as main:
+        main()
     report, events = json.loads(path.read_text()), json.loads(trace.read_text())["traceEvents"]
     assert {row["kind"] for row in report["layers"]} >= {"Conv2d", "Linear", "AvgPool2d", "Tanh"}
     assert 0 < sum(row[method] for row in report["layers"] for method in METHODS) <= report["time"]["compute"]

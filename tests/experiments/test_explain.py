@@ -1,7 +1,6 @@
 """What is predicted: by explain, with its pipelines and maps, and by sweeps; and the machine files of calibrate."""
 
 import json
-import re
 import tempfile
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from gridgrad.experiments.common.parallel_schemes import AUTO
 from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.parts import explain_map
 from gridgrad.parallel.calibration import this_machine
-from gridgrad.parallel.calibration.timing import TimeLimit
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.prediction import machine
@@ -23,6 +21,7 @@ from gridgrad.parallel.prediction.planner import Planner
 from tests.experiments.called import run_main
 from tests.experiments.common.made_up_load import BUSY, QUIET
 from tests.experiments.figures import is_figure
+from tests.experiments.programs import called
 from tests.mpi import mpi
 
 CORI = machine.read("cori-haswell")
@@ -97,10 +96,10 @@ def test_a_job_trains_on_the_grid_that_is_chosen_and_its_trace_is_drawn_below_th
     with tempfile.TemporaryDirectory() as own:
         folder = Path(comm.bcast(own))
         net = "--net", "mlp:64,64,64,relu", "--batch-size", 64
-        train = "train", *net, "--quiet", "--steps", 8
-        run_main(monkeypatch, *train, "--grid", "auto", "--report", folder / "r.json")
         pipeline = "--grid", "stage=2", "--micro-batches", 4
-        run_main(monkeypatch, *train, *pipeline, "--trace", folder / "t.json")
+        for more in (("--grid", "auto", "--report", folder / "r.json"), (*pipeline, "--trace", folder / "t.json")):
+            with called(comm, "train", [*net, "--quiet", "--steps", 8, *more]) as main:
+                main()
         if comm.rank == 0:
             assert np.prod(list(parse_grid(json.loads((folder / "r.json").read_text())["grid"]).values())) == 2
             more = "--shape", 4, "--outputs", 1, "--out", folder / "s.png", "--trace", folder / "t.json"
@@ -172,13 +171,6 @@ def test_each_line_of_a_sweep_is_the_price_of_its_grid_and_plan(tmp_path, monkey
 
 
 # ----- machine files
-
-
-@mpi(2)
-def test_a_calibration_without_enough_time_says_so(comm, monkeypatch):
-    monkeypatch.setattr(calibrate, "calibrate_kernels", lambda comm: None)
-    source = machine.checked(calibrate.whole(comm, TimeLimit(comm, -1.0))).source
-    assert re.search(r"; only 0 of \d{4} sizes of operations were measured: predictions may be far off; there was no", source)
 
 
 @mpi(1, 2)
