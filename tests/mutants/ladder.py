@@ -60,7 +60,7 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, fol
         ),
     ),
     "parallel/training": (
-        (FEW_RANDOM, ("tests/parallel/training/test_contexts.py", "tests/parallel/training/test_executor.py")),
+        (FEW_RANDOM, ("tests/parallel/training/test_executor.py", "tests/parallel/training/test_network.py")),
         (
             ("tests/parallel/training/test_asynchronous.py", "tests/parallel/training/test_partition_pipeline.py"),
             RANDOM,
@@ -93,7 +93,7 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, fol
         (("tests/parallel/checkpoint",), FEW_RANDOM),
         (
             RANDOM,
-            ("tests/experiments/test_checkpoints.py", "tests/experiments/test_resume.py", "tests/experiments/test_restarts.py"),
+            ("tests/experiments/test_resume.py", "tests/experiments/test_restarts.py"),
             ("tests/fuzz/test_fuzz.py", "tests/experiments/test_full_disk.py", "tests/test_kills.py"),
         ),
     ),
