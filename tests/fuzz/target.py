@@ -1,5 +1,7 @@
 """What a target is, and what its reader makes of inputs."""
 
+import re
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import hypothesis
 from hypothesis import strategies as st
+from mpi4py import MPI
 
 from gridgrad.experiments.common.options import user_input
 from gridgrad.parallel.job.run import UserError, one_line
@@ -32,6 +35,21 @@ class Target:
     around: Callable = lambda folder: None
     says: tuple = ()
     weight: float = 1.0
+
+
+def by_program(program, words):
+    """A reader that runs a program in this process. FILE, FOLDER and TEXT in its arguments: the path, its folder, its text."""
+
+    def read(path):
+        if not MPI.Is_initialized():
+            MPI.Init()
+        names = {"FILE": str(path), "FOLDER": str(path.parent)}
+        if "TEXT" in words:
+            names["TEXT"] = path.read_bytes().decode(errors="surrogateescape")
+        sys.argv = ["gridgrad", *(re.sub("FILE|FOLDER|TEXT", lambda found: names[found[0]], word) for word in words.split())]
+        program.main()
+
+    return read
 
 
 def every_target():

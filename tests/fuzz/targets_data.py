@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from gridgrad import datasets
-from gridgrad.datasets import cifar10, files, images, table, uci
+from gridgrad.datasets import files, images, table, uci
 from gridgrad.datasets.augment import Augment
 from tests.datasets.test_cifar10 import published
 from tests.fuzz.damage import damaged, damaged_argument, damaged_text
@@ -140,22 +140,10 @@ def around_pictures(folder):
     beside({f"photos/{name}": content for name in ("train/a/0.png", "train/b/0.png", "test/a/0.png")}, folder)
 
 
-def write_images(size, path):
-    """What a data set of images, also CIFAR-10, is converted to."""
-    halves = {half: (n, [(PIXELS[:n, :size, :size], np.arange(n) % 10)]) for half, n in (("train", 11), ("test", 4))}
-    images.write_images(path, "made up", [f"class {number}" for number in range(10)], (size, size, 3), halves)
-
-
-def write_quarters(path):
-    arrays = {f"{half}/{name}": np.resize(PIXELS, (count, cifar10.QUARTER)) for half, count in (("train", 12), ("test", 8))
-              for name in "xy"}  # fmt: skip
-    files.write(path, arrays, {"source": "x"} | {name: np.array([50.0]) for name in ("x_mean", "x_std", "y_mean", "y_std")})
-
-
-def loaded_images(path):
-    """Read a converted file of a folder of images, whose name depends on where that folder would be."""
-    path.rename(images.converted(path.parent, IMAGES))
-    used(datasets.load(IMAGES, path.parent))
+def write_images(path):
+    """What CIFAR-10 is converted to."""
+    halves = {half: (n, [(PIXELS[:n], np.arange(n) % 10)]) for half, n in (("train", 11), ("test", 4))}
+    images.write_images(path, "made up", [f"class {number}" for number in range(10)], (32, 32, 3), halves)
 
 
 def texts():
@@ -229,11 +217,9 @@ TARGETS = (
     Target("ethylene text", once(gas_rows), damaged_text, prepared("ethylene"), uci.ETHYLENE),
     Target("ethylene zip", once(zipped), damaged, prepared("ethylene", depth=1), "ethylene/ethylene.zip", says=(uci.ETHYLENE,)),
     Target("image files", once(pictures), damaged, prepared(IMAGES, depth=3), "photos/train/a/1.jpg", around_pictures),
-    in_hdf5("cifar10 hdf5", partial(write_images, 32), prepared("cifar10", 1, True), "cifar10/cifar10.h5"),
-    in_hdf5("denoise hdf5", write_quarters, prepared("denoise", 1, True), "cifar10/denoise.h5"),
+    in_hdf5("cifar10 hdf5", write_images, prepared("cifar10", 1, True), "cifar10/cifar10.h5"),
     in_hdf5("ethylene hdf5", lambda path: uci.write(path, *uci.synthetic(40), "x"), prepared("ethylene", 1, True),
             "ethylene/ethylene.h5"),
-    in_hdf5("images hdf5", partial(write_images, 8), loaded_images, "photos-8"),
     Target("table csv", once(texts), damaged_text, prepared("table:mine.csv"), "mine.csv"),
     Target("table npy", once(npy_files), damaged, prepared("table:mine.npy"), "mine.npy"),
     Target("table npz", once(npz_files), damaged, prepared("table:mine.npz"), "mine.npz"),

@@ -5,7 +5,7 @@ import os
 from contextlib import contextmanager, redirect_stdout
 from functools import cache, partial
 
-from gridgrad.experiments import partition, plot, reproduce, slurm, sweep
+from gridgrad.experiments import explain, partition, plot, reproduce, slurm, sweep
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.parts import slurm_script
 from gridgrad.experiments.plots import style
@@ -16,17 +16,12 @@ from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.studies import protocols
 from gridgrad.nn import measured
 from gridgrad.nn.kernels import kernel_table
-from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.calibration import this_machine
 from gridgrad.parallel.choose import reductions
 from gridgrad.parallel.pipeline import schedule_names
-from gridgrad.parallel.prediction import machine
-from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
-from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
-from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.fuzz.bounded import ROOT
 from tests.fuzz.damage import damaged_json, damaged_text
-from tests.fuzz.target import Target
+from tests.fuzz.target import Target, by_program
 
 DRAWN = 0.3  # the weight where a figure is drawn
 OF_RECORDS = "a report of", "a curve", "no run", "the run of"  # what messages say of damaged records
@@ -45,29 +40,12 @@ def files_in(folder, *names):
     return tuple((ROOT / folder / f"{name}.toml").read_bytes() for name in names)
 
 
-def job_script(path):
-    """What slurm does with the file of a site."""
-    program = "train", "--device", "hybrid"
-    args = slurm.options().parse_args(["--site", str(path), "--gpus", "1", "--out", "job.sh", "--", *program])
-    slurm_script.script(slurm.job_of(args))
-
-
 def finished(path):
     """What sweep does with the reports that an earlier one left, and with those of several jobs."""
     found = records.read(path)
     records.of_study(found, Study({}), environment.here())
     table.text(found)
     sweep.gather([path], path.with_suffix(".all"))
-
-
-def figure(kind, *words):
-    """A reader of reports that draws the figure of this kind. words: more arguments behind the file, or others before it."""
-
-    def read(path):
-        args = plot.options().parse_args([kind, *(word.replace("FILE", str(path)) for word in words or ("FILE",))])
-        args.draw(args, style.FITTING)
-
-    return read
 
 
 def kept(path):
@@ -120,18 +98,9 @@ def machines():
     return tuple(json.dumps(one).encode() for one in (described, whole))
 
 
-def price(found):
-    """What steps of two networks cost on a machine."""
-    for spec, shape in (("mlp:64,64,relu", (32,)), ("lenet5", (16, 16, 3))):
-        net = network_names.build(spec, shape, 10)
-        for sizes in ({"batch": 2, "model": 2}, {"batch": 16}):
-            cost = cost_of_slowest_rank(net, PlacementSpec(sizes, "out"), 32, found)
-            assert cost.seconds >= 0 and found.peak > 0, sizes
-
-
 def stored_machine(path):
     if (text := measured.stored(path, bytes.decode)) is not None:  # else it is measured again
-        price(this_machine.machine_of_text(path, text))
+        this_machine.machine_of_text(path, text)
 
 
 @contextmanager
@@ -175,12 +144,6 @@ def schedules():
     return tuple(schedule_names.to_csv(schedule_names.parse(name).schedule(2, 3)).encode() for name in names)
 
 
-def follow(path):
-    """A schedule, and the time of a step by it."""
-    asked = PlacementSpec({"stage": 2}, "out", pipelines=Pipelines(str(path)))
-    pipeline_step_time(network_names.build("mlp:8,8,8,relu", 6, 4), asked, 12, machine.read("cori-haswell"))
-
-
 def drawn(name, valid, read, file, says=OF_RECORDS):
     return Target(name, valid, damaged_json, read, file, says=says, weight=DRAWN)
 
@@ -188,31 +151,35 @@ def drawn(name, valid, read, file, says=OF_RECORDS):
 ROWS = [
     {"grid": grid, "batch_size": size, "seconds": {"median": size / 9}} for grid in ("batch=4", "model=4") for size in (8, 16)
 ]
-COLUMNS = "FILE", "--x", "batch_size", "--y", "seconds.median", "--series", "grid", "--log", "x,y"
+COLUMNS = "lines FILE --x batch_size --y seconds.median --series grid --log x,y"
+MACHINE = "--net lenet5 --shape 16,16,3 --ranks 4 --grid batch=2,model=2 --machine FILE"
+PIPELINE = "--net mlp:8,8,8,relu --shape 6 --outputs 4 --ranks 2 --grid stage=2 --machine cori-haswell --pipeline FILE"
 TARGETS = (
     Target("sweep settings", partial(files_in, "experiments/settings", "speedup", "breakdown"), damaged_text,
            lambda path: Study(study_settings.read(path)), "settings.toml",
            says=("setting", "schemes", "grid", "nothing to run", "ranks")),
-    Target("job sites", partial(files_in, slurm_script.SITES, "juwels", "perlmutter", "polaris"), damaged_text, job_script,
+    Target("job sites", partial(files_in, slurm_script.SITES, "juwels", "perlmutter", "polaris"), damaged_text,
+           by_program(slurm, "--site FILE --gpus 1 --dry-run -- train --device hybrid"),
            "site.toml", says=("a node of", "a --site that has some", "{account}", "--time is for", "--gpus is for")),
     Target("sweep files", partial(result, "speedup.jsonl", 0, 8), damaged_json, finished, "sweep.jsonl",
            says=("a report of", "setting", "sweep.", "ranks")),
-    drawn("speedup reports", partial(result, "speedup.jsonl", 0, 8, 16, 25), figure("speedup"), "reports.jsonl"),
-    drawn("breakdown reports", partial(result, "breakdown.jsonl", 0, 1, 2), figure("breakdown"), "reports.jsonl"),
+    drawn("speedup reports", partial(result, "speedup.jsonl", 0, 8, 16, 25), by_program(plot, "speedup FILE"), "reports.jsonl"),
+    drawn("breakdown reports", partial(result, "breakdown.jsonl", 0, 1, 2), by_program(plot, "breakdown FILE"), "parts.jsonl"),
     drawn("compared studies", partial(result, "speedup.jsonl", 0, 1, 2, 8, 9, 10),
-          figure("compare", str(ROOT / "results/speedup.jsonl"), "FILE"), "other.jsonl",
+          by_program(plot, f"compare {ROOT}/results/speedup.jsonl FILE --out FOLDER/a.png"), "other.jsonl",
           (*OF_RECORDS, "the two studies", "no point")),
-    drawn("columns of a report", lambda: (json.dumps({"rows": ROWS}).encode(),), figure("lines", *COLUMNS), "rows.json", ()),
+    drawn("columns of a report", lambda: (json.dumps({"rows": ROWS}).encode(),), by_program(plot, COLUMNS), "rows.json", ()),
     drawn("protocols results", lambda: (json.dumps(json.loads(result("protocols.json")[0])[:1]).encode(),), kept,
           "protocols.json", ()),
     drawn("timeline", spans, timeline, "trace.json", ()),
     Target("profile", profile, damaged_json, partial(partition.profiled, net="lenet5"), "report.json"),
-    Target("machine file", machines, damaged_json, lambda path: price(machine.read(str(path))), "machine.json"),
+    Target("machine file", machines, damaged_json, by_program(explain, MACHINE), "machine.json"),
     Target("stored machine", machines, damaged_json, stored_machine, "machine.json"),
     Target("kernel table", kernels, damaged_json, kernels_file, "kernels.json"),
     Target("cache files", lambda: (*kernels(), b'"overlap:1024"'), damaged_json, cached),
     drawn("old tables", partial(result, "grabaskas2018/tables.json"), tables, "tables.json", ()),
     Target("parts", lambda: (b"0\n1\n" * (VERTICES // 2),), damaged_text, lambda path: partition.read_parts(path, VERTICES),
            "parts.txt"),
-    Target("schedule csv", schedules, damaged_text, follow, "schedule.csv", says=("micro-batches",)),
+    Target("schedule csv", schedules, damaged_text, by_program(explain, PIPELINE), "schedule.csv",
+           says=("micro-batches",)),
 )  # fmt: skip

@@ -17,7 +17,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 from hypothesis import strategies as st
-from mpi4py import MPI
 
 from gridgrad.experiments import explain, train
 from gridgrad.nn.zoo import network_names, pruning
@@ -30,17 +29,12 @@ from gridgrad.parallel.protocols import protocol_names as protocols
 from tests.fuzz.bounded import ROOT
 from tests.fuzz.damage import damaged, damaged_argument, damaged_json
 from tests.fuzz.damage_hdf5 import damaged_hdf5
-from tests.fuzz.target import Target
+from tests.fuzz.target import Target, by_program
 from tests.fuzz.targets_data import IMAGES, around_pictures, beside, in_hdf5
 
-SPEC, FEATURES, CLASSES = "mlp:9,7,relu", 6, 4
+SPEC, FEATURES, CLASSES = "mlp:9,7,relu", 4, 1
 NEWEST, BLOCK = "step-000000002", 4096
 TRAIN = "--dataset airfoil --net mlp:40,relu --batch-size 60 --steps 2 --quiet"
-
-
-def start_mpi():
-    if not MPI.Is_initialized():
-        MPI.Init()
 
 
 def network():
@@ -57,12 +51,6 @@ def read_partition(path):
     owners = read_owners(path, network())
     for name, array in owners.outputs.items():
         assert array.min() >= 0 and array.max() < owners.ranks, name
-
-
-def read_pruned(path):
-    """A pruned network, and a minibatch through it."""
-    found = network_names.build(f"pruned:{path}", FEATURES, CLASSES)
-    assert np.isfinite(found.forward(np.ones((2, FEATURES), np.float32))).all()
 
 
 @cache
@@ -85,11 +73,8 @@ def around(folder):
 
 def resumed(path):
     """The digest of the parameters of the training that goes on from the folder of checkpoints in which a path is."""
-    start_mpi()
-    made, report = path.parents[1], path.parents[2] / "report.json"
-    sys.argv = ["gridgrad", *TRAIN.split(), "--resume", str(made), "--report", str(report)]
-    train.main()
-    return digest_of(report)
+    by_program(train, f"{TRAIN} --resume FOLDER --report FOLDER/report.json")(path.parent)
+    return digest_of(path.parents[1] / "report.json")
 
 
 def noticed(path):
@@ -139,14 +124,7 @@ def checkpoint(what, name, damage, read):
 
 def option(name, program, words, valid, says=(), around=lambda folder: None):
     """A Target: an option of a program. words: its other arguments. valid: texts, with spaces between them."""
-    texts = tuple(map(str.encode, valid.split()))
-
-    def read(path):
-        start_mpi()
-        text = path.read_bytes().decode(errors="surrogateescape")
-        sys.argv = ["gridgrad", *words.replace("FOLDER", str(path.parent)).split(), f"--{name}={text}"]
-        program.main()
-
+    texts, read = tuple(map(str.encode, valid.split())), by_program(program, f"{words} --{name}=TEXT")
     return Target(f"option {name}", lambda: texts, damaged_argument, read, around=around, says=(name, *says))
 
 
@@ -162,7 +140,8 @@ NETS = "mlp:64,32,tanh mlp:relu vgg16,dropout=0.2 mlp:9,sigmoid,dropout=0.5 cifa
 PIPELINES = "1f1b interleaved:2 async:4:bound=2 async:2:nostash zbv zb-h1"
 TARGETS = (
     in_hdf5("owners", write_partition, read_partition, "owners.h5"),
-    in_hdf5("pruned network", lambda path: pruning.write(path, pruning.prune(network(), 0.5), SPEC), read_pruned, "pruned.h5"),
+    in_hdf5("pruned network", lambda path: pruning.write(path, pruning.prune(network(), 0.5), SPEC),
+            by_program(train, "--dataset airfoil --net pruned:FILE --steps 1 --quiet"), "pruned.h5"),
     option("grid", explain, EXPLAIN, "batch=3,model=2 height=2,model=3 model=6"),
     option("net", explain, f"{EXPLAIN} --shape 32,32,3 --grid batch=2,model=3", NETS),
     option("plan", explain, f"{EXPLAIN} --grid batch=2,model=3", PLANS, (SUFFIX,)),
