@@ -82,15 +82,6 @@ def train(net, optimizer, steps):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_float32_follows_float64(name):
-    nets = [network(dtype) for dtype in (np.float32, np.float64)]
-    for net in nets:
-        train(net, OPTIMIZERS[name](net, 0.01, l2=0.01, l1=0.01), 20)
-    assert nets[0].params.dtype == np.float32
-    assert np.allclose(to_host(nets[0].params), to_host(nets[1].params), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_state_that_is_loaded_goes_on_bit_by_bit(name):
     options = {"momentum": 0.9} if name == "sgd" else {}
     net, other = network(), network()
