@@ -15,28 +15,18 @@ from gridgrad.experiments import explain
 from gridgrad.experiments.export import graphs, simgrid
 from gridgrad.experiments.export.actions import Collective, Compute, Expect, Receive, Send, step_actions
 from gridgrad.experiments.export.messages import meetings, operations
-from gridgrad.nn.files.whole_files import NotWritten
-from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, GridDescription, places
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time, pipeline_step_time
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
-from gridgrad.parallel.prediction.planner import Planner
-from tests.disk import files_end_at
 from tests.experiments.called import run_main
 from tests.random_networks.case import random_case
 from tests.random_networks.tables import table_of
 
 CORI = machine.read("cori-haswell")
 NEEDS_SIMGRID = pytest.mark.skipif(not shutil.which("smpirun"), reason="SimGrid is not installed: libsimgrid-dev has it")
-try:
-    HAS_CHAKRA = bool(graphs.package())
-except ValueError:
-    HAS_CHAKRA = False
-NEEDS_CHAKRA = pytest.mark.skipif(not HAS_CHAKRA, reason=f"the package mlc-chakra is not installed: {graphs.INSTALL}")
-FORMATS = [pytest.param(name, marks=NEEDS_CHAKRA if name == "chakra" else ()) for name in explain.FORMATS]
 CASES = 40  # of random networks, of which each has 1 to 8 ranks
 
 
@@ -310,39 +300,13 @@ def test_the_script_in_the_folder_that_explain_writes_replays_the_step(tmp_path,
     assert finished.returncode == 0 and "Simulation time" in finished.stderr + finished.stdout, finished.stderr
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_an_export_is_whole_or_leaves_nothing(name, tmp_path, monkeypatch):
-    """Where it is interrupted, and where the disk is full."""
-    folder, (write, anchor, said) = tmp_path / "step", explain.FORMATS[name]
-    chosen, _ = Planner(network_names.build("mlp:8,8,relu", (4,), 2), 2, 8, CORI).best()
-
-    def half(there, *arguments):
-        write(there, *arguments)
-        assert list(there.iterdir()) and not folder.exists()
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setitem(explain.FORMATS, name, (half, anchor, said))
-        explain.write_export(chosen, None, name, folder)
-    with files_end_at(100), pytest.raises(NotWritten, match=f"can not write {folder}: File too large"):
-        explain.write_export(chosen, None, name, folder)
-    assert list(tmp_path.iterdir()) == []
-    folder.mkdir()  # an empty one is as good as none
-    explain.check_export(folder, name)
-    explain.write_export(chosen, None, name, folder)
-    assert (folder / anchor).is_file() and list(tmp_path.iterdir()) == [folder]
-
-
 def test_folders_and_formats_that_do_not_fit_are_refused_before_anything_is_planned(tmp_path, monkeypatch):
+    """A new folder is written whole or not at all, as tests of whole files show."""
     monkeypatch.setitem(sys.modules, "chakra.schema.protobuf", None)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").touch()
-    for folder, name, words in (
-        ("used", "goal", "--export used"),
-        (".", "goal", "--export ."),
-        ("new", "chakra", "pip install"),
-    ):
+    for folder, name, words in ("used", "goal", "--export used"), (".", "goal", "--export ."), ("new", "chakra", "pip install"):
         with pytest.raises(ValueError, match=words) as refusal:
             explain.check_export(folder, name)
         assert "\n" not in str(refusal.value)
