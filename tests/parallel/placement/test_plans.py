@@ -13,7 +13,6 @@ from gridgrad.parallel.grid.process_grid import GridDescription, places
 from gridgrad.parallel.placement.moves import elements_sent
 from gridgrad.parallel.placement.partition import Partition, Split
 from gridgrad.parallel.placement.placements import C, Invariant, N, Shard
-from gridgrad.parallel.plans.fewest_bytes import fewest_bytes
 from gridgrad.parallel.plans.place_network import check_cuts, cut, place
 from gridgrad.parallel.plans.plans import ShardHiddenUnits
 from gridgrad.parallel.prediction.cost import Cost
@@ -96,12 +95,6 @@ def test_plans_that_do_not_fit_are_refused(plan, words):
     with pytest.raises(ValueError, match=words) as caught:
         place(pair(), TWO, plan)
     assert "\n" not in str(caught.value)
-
-
-def test_a_redundant_layer_is_placed_between_others_and_never_chosen():
-    allowed = [("out", "in"), ("redundant",), ("out", "in")]
-    assert fewest_bytes([(4, 100), (100, 3), (3, 2)], 2, allowed)[1] == "redundant"
-    assert fewest_bytes([(4, 100), (100, 3)], 2, [("in", "out"), ("redundant",)]) == ["out", "redundant"]
 
 
 @mpi(2, 3)
