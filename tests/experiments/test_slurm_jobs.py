@@ -1,4 +1,4 @@
-"""Job scripts under a real Slurm of one node: an array, a time limit, cancelled and killed jobs, and a more urgent job.
+"""Job scripts under a real Slurm of one node: a time limit, cancelled and killed jobs, and a more urgent job.
 
 This needs the packages of Slurm (see tests/one_node_slurm.py), two cores, and ten minutes: Slurm counts time limits in minutes.
 """
@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from gridgrad.experiments.scaling import records
 from tests import one_node_slurm
 from tests.experiments.programs import program
 from tests.killer import remove_orphaned_segments, whole_in
@@ -92,23 +91,6 @@ def whole(node):
 def assert_same_training(report, whole):
     found = json.loads(report.read_text())
     assert found["loss"] == whole.report["loss"] and found["params_digest"] == whole.report["params_digest"]
-
-
-def test_an_array_does_its_parts_once(node):
-    out = node.folder / "s.jsonl"
-    words = ["sweep", "--nets", "mlp:8,relu", "--ranks", "1,2", "--schemes", "batch", "--steps", 6, "--repeats", 2]
-    script = write(node, "array", "--kind", "array", "--parts", 2, "--time", 5, words=[*words, "--out", out])
-    for said in (
-        r"2 runs written to .*-{}-of-2.jsonl; next: gridgrad sweep --gather",
-        r"2 runs written to .*-{}-of-2.jsonl, 2 of which were there already; next: gridgrad sweep --gather",
-    ):
-        job = node.submit("--wait", script)
-        for part in (1, 2):
-            checked, last = (node.folder / f"array-{job}_{part}.log").read_text().split("\nok\n")  # the last line of `check`
-            assert "2 found, 2 asked for" in checked and re.search(said.format(part), last)
-    files = [records.part_name(out, (part, 2)) for part in (1, 2)]
-    gathered = program("sweep", "--gather", *files, "--out", out)
-    assert gathered.stdout.endswith(f"4 runs written to {out}; next: gridgrad plot speedup {out}\n"), gathered.stderr
 
 
 def test_a_job_that_meets_its_time_limit_goes_on(node, whole):
