@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments.studies import convergence, protocols, pruned, simulators
-from gridgrad.experiments.studies.simulators import Point
 from gridgrad.nn import LOSSES, SGD, Sequential, SparseLinear
 from gridgrad.nn.zoo import network_names
 from gridgrad.nn.zoo.network_names import build
@@ -193,16 +192,6 @@ def test_the_step_is_one_alone_in_which_nothing_overlaps():
     slow = replace(ethernet, core=ethernet.core | {"flops": 1e6})
     step, alone, _ = simulators.prediction(net, PlacementSpec({"batch": 4}, "out"), 32, slow)
     assert alone - step == pytest.approx(4 * slow.links["network"]["alpha"], rel=0.01)
-
-
-@NEEDS_SIMGRID
-def test_steps_and_collectives_are_compared():
-    near = simulators.compared(Point("ethernet-1g", "mlp:1024,1024,1024,relu", 1024, "batch=2,model=2"))
-    assert near["ranks"] == 4 and abs(near["difference"]) < 0.05 and "as_messages" not in near
-    far = simulators.compared(Point("ethernet-1g", "mlp:64,64,relu", 64, "model=16"))
-    assert far["difference"] > 0.1 and simulators.cause(far) == "an algorithm"
-    alone = simulators.collective("ethernet-1g", 4, "reduce-scatter", 1 << 20)
-    assert alone["as_messages"] == pytest.approx(alone["predicted"], rel=0.01)
 
 
 @NEEDS_SIMGRID

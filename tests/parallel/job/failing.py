@@ -6,6 +6,8 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
+from pathlib import Path
 
 from mpi4py import MPI
 
@@ -16,77 +18,53 @@ from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.job.run import UserError, on_root, run
 
 comm = MPI.COMM_WORLD
-last = comm.rank == comm.size - 1
+is_last = comm.rank == comm.size - 1
 
 
-def exception():
-    """One rank raises while the others wait in a collective."""
-    if last:
-        raise ZeroDivisionError("on one rank")
-    comm.Barrier()
-    comm.Barrier()
+def fail(error):
+    raise error
 
 
-def user_error():
-    """All ranks meet the same expected error."""
-    raise UserError("what is wrong; what to do")
-
-
-def lonely_user_error():
-    """One rank meets an expected error, the others wait for it."""
-    parallel.job.run.GRACE = 1.0  # seconds that the rank waits for the others
-    if last:
-        raise UserError("only here")
-    comm.Barrier()
-
-
-def root_error():
-    """What rank 0 does for all fails: every rank has the message."""
-
-    def fail():
-        raise OSError(13, "Permission denied", "/some/file")
-
-    on_root(comm, fail)
-
-
-def full_disk():
-    """A file can not be written in the middle of a program, on the last rank."""
+def alone(action):
+    """The last rank does it, and the others wait in a collective; it waits a second for them if its error is expected."""
     parallel.job.run.GRACE = 1.0
-    if last:
-        raise NotWritten("/some/file", errno.ENOSPC)
+    if is_last:
+        action()
+    comm.Barrier()
     comm.Barrier()
 
 
-def killed():
-    if last:
-        os.kill(os.getpid(), signal.SIGKILL)
-    comm.Barrier()
-
-
-def hung():
+def hang():
     comm.Barrier()
     if comm.rank == 0:
         print("about to hang", flush=True)
-        if path := os.environ.get("HANGS"):
-            open(path, "w").close()  # so that who waits for that knows it
+        Path(os.environ.get("HANGS", os.devnull)).touch()  # so that who waits for that knows it
         time.sleep(1000)
     comm.Barrier()
 
 
-def script_in_parallelize():
-    """A user's own script, without `run`, with a hook of its own."""
+def own_hook():
+    """Of a user's own script."""
     sys.excepthook = lambda *_: print(f"the user's own hook on rank {comm.rank}", file=sys.stderr, flush=True)
-    parallelize([Linear(3, 2)] if last else Sequential([Linear(3, 2)]), f"batch={comm.size}")
+    parallelize([Linear(3, 2)] if is_last else Sequential([Linear(3, 2)]), f"batch={comm.size}")
 
 
-def script_in_a_thread():
+def in_a_thread():
     ProcessGrid(comm, batch=comm.size)
-    if last:
-        threading.Thread(target=exception).start()
-        time.sleep(1000)
-    comm.Barrier()
+    alone(lambda: (threading.Thread(target=fail, args=(ZeroDivisionError("on one rank"),)).start(), time.sleep(1000)))
 
+
+WAYS = {
+    "exception": partial(alone, lambda: fail(ZeroDivisionError("on one rank"))),
+    "user_error": lambda: fail(UserError("what is wrong; what to do")),
+    "lonely_user_error": partial(alone, lambda: fail(UserError("only here"))),
+    "root_error": lambda: on_root(comm, lambda: fail(OSError(13, "Permission denied", "/some/file"))),
+    "full_disk": partial(alone, lambda: fail(NotWritten("/some/file", errno.ENOSPC))),
+    "killed": partial(alone, lambda: os.kill(os.getpid(), signal.SIGKILL)),
+    "hung": hang,
+}
+SCRIPTS = {"script_with_a_hook": own_hook, "script_in_a_thread": in_a_thread}  # which do not call `run`
 
 if __name__ == "__main__":
     way = sys.argv[1]
-    globals()[way]() if way.startswith("script") else run(globals()[way])
+    SCRIPTS[way]() if way in SCRIPTS else run(WAYS[way])

@@ -81,7 +81,7 @@ def test_an_expected_error_is_one_line_also_if_it_is_of_one_rank(way, line):
 
 @pytest.mark.parametrize(("way", "words"), [
     ("exception", "ZeroDivisionError: on one rank"),
-    ("script_in_parallelize", "ValueError: parallelize takes a Sequential, not a list"),
+    ("script_with_a_hook", "ValueError: parallelize takes a Sequential, not a list"),
     pytest.param("script_in_a_thread", "ZeroDivisionError: on one rank", marks=pytest.mark.long),
 ])  # fmt: skip
 def test_any_other_exception_on_one_rank_ends_the_job_with_its_traceback(way, words):
@@ -89,7 +89,7 @@ def test_any_other_exception_on_one_rank_ends_the_job_with_its_traceback(way, wo
     finished = job(way)
     assert finished.status not in (0, None)
     assert f"[rank 2] {words}" in finished.stderr and "[rank 2] Traceback (most recent call last):" in finished.stderr
-    assert ("the user's own hook on rank 2" in finished.stderr) == (way == "script_in_parallelize")
+    assert ("the user's own hook on rank 2" in finished.stderr) == (way == "script_with_a_hook")
 
 
 @mpi(2)

@@ -3,14 +3,10 @@
 import numpy as np
 import pytest
 
-from gridgrad.nn import Linear, Sequential
-from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.choose import parallelize as choosing
 from gridgrad.parallel.choose.parallelize import of_first
 from gridgrad.parallel.job import waiting
 from gridgrad.parallel.job.run import on_root
 from gridgrad.parallel.job.waiting import broadcast, meet, sleep_until
-from gridgrad.parallel.plans.hypergraph import Owners
 from tests.clock import Clock
 from tests.mpi import mpi
 
@@ -90,11 +86,3 @@ def test_what_the_first_rank_does_alone_is_waited_for_asleep(comm, monkeypatch):
     assert ends(comm, monkeypatch, lambda alone: of_first(comm, alone))
     assert ends(comm, monkeypatch, lambda alone: meet(comm) if comm.rank else (alone(), meet(comm)))
     assert ends(comm, monkeypatch, lambda alone: broadcast(comm, alone(1) if comm.rank == 0 else 2) == 1)
-
-    def partition(alone):
-        owners = Owners(comm.size, {"0": np.zeros(3, int), "1": np.ones(2, int)})
-        monkeypatch.setattr(choosing, "owners_of_plan", lambda *arguments: alone(owners))
-        with ProcessGrid(comm, model=comm.size) as grid:
-            parallelize(Sequential([Linear(4, 3), Linear(3, 2)], input_shape=(4,)), grid, "hypergraph")
-
-    assert ends(comm, monkeypatch, partition)
