@@ -2,7 +2,6 @@
 
 import io
 import json
-import platform
 import sys
 from contextlib import redirect_stderr
 from dataclasses import replace
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments import calibrate
-from gridgrad.nn.measured import timed
 from gridgrad.parallel.calibration import measure, this_machine, timing
 from gridgrad.parallel.calibration.timing import NormalisedTimer, TimeLimit, slowest_in_turns
 from gridgrad.parallel.grid.process_grid import GridDescription
@@ -23,12 +21,6 @@ from tests.mpi import mpi
 SHORT = {"SAMPLE": 1e-6, "RUNS": 1, "PASSES": 1, "ELEMENTS": [128, 4096], "LENGTHS": [2, 64], "LONGEST": 128,
          "LINEAR": ([1, 4], [8, 16], [8, 16]), "CONVOLUTION": ([1, 2], [16], [1, 3], [8]),
          "STEPS": 1, "STEP_ROUNDS": 1, "STEP_PASSES": 2, "CASES": measure.CASES[:1]}  # fmt: skip
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    monkeypatch.setattr(timing, "time", found := Clock(5.0))
-    return found
 
 
 def shorten(monkeypatch):
@@ -58,26 +50,17 @@ def test_the_budget_bounds_the_turns_and_the_ranks_agree(comm, monkeypatch):
         assert len(slowest_in_turns(comm, [trial, trial], most=4)) == 4
 
 
-class Alone:
-    """A communicator of one rank, without MPI."""
-
-    def bcast(self, value):
-        return value
-
-
-def test_a_limit_ends_and_is_shared(clock):
-    assert not TimeLimit(Alone()).is_over() and TimeLimit(Alone(), -1.0).is_over()
-    long = TimeLimit(Alone(), 1000.0)
-    assert long.share(0.5).end == 505.0
+@mpi(1)
+def test_a_limit_ends_and_is_shared(comm, monkeypatch):
+    clock = Clock(5.0)
+    monkeypatch.setattr(timing, "time", clock)
+    assert not TimeLimit(comm).is_over() and TimeLimit(comm, -1.0).is_over()
+    long = TimeLimit(comm, 1000.0)
     clock.sleep(200.0)
     half = long.share(0.5)
     assert half.end == 605.0 and not half.is_over()
     clock.sleep(401.0)
     assert half.is_over() and not long.is_over()
-
-
-def test_an_action_is_timed_by_the_clock_that_is_given(clock):
-    assert timed(lambda: clock.sleep(3), 4, clock.perf_counter)() == 3 and len(clock.naps) == 4
 
 
 # ----- numbers
@@ -91,21 +74,12 @@ def test_gaps_are_filled_in_proportion_to_the_nearest_sizes():
     assert measure.completed(whole)["seconds"] == [1.0, 3.0]
 
 
-def test_how_much_times_vary_and_how_uncertain_turns_are():
-    words = calibrate.variation(np.array([[1.0, 1.0, 1.0], [1.0, 1.25, 6.0]]))
-    assert "1.20 times" in words and "at worst 3.67 times" in words
-    assert "no time" in calibrate.variation(np.ones((1, 3)))
+def test_how_uncertain_turns_are():
+    assert "1.20 times" in calibrate.variation(np.array([[1.0, 1.0, 1.0], [1.0, 1.25, 6.0]]))
     calm = np.array([[1.0, 2.0], [1.1, 2.1], [9.0, 9.0], [9.0, 9.0]])
     assert this_machine.uncertainty(calm) == 0.5
     assert this_machine.uncertainty(calm * [[1, 1], [1, 1.3], [1, 1], [1, 1.3]]) == 1.0
     assert this_machine.uncertainty(calm * [[1, 1], [9, 1], [1, 1], [9, 1]]) == this_machine.uncertainty(calm[:1]) == 1.0
-
-
-def test_the_identifier_of_a_machine(tmp_path, monkeypatch):
-    monkeypatch.setattr(timing, "START_ID", tmp_path / "boot_id")
-    assert timing.machine() == platform.node()
-    (tmp_path / "boot_id").write_text("abc\n")
-    assert timing.machine() == "abc"
 
 
 # ----- machine files

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from gridgrad.nn import SGD, Linear, Sequential, Tanh
-from gridgrad.nn.files.whole_files import MARK
 from gridgrad.parallel import ProcessGrid
 from gridgrad.parallel.checkpoint import manifest
 from gridgrad.parallel.checkpoint import saver as saver_module
@@ -91,32 +90,16 @@ def test_checkpoints_come_every_so_many_steps_and_the_best_stays(comm):
 
 
 @mpi(1, 2)
-def test_a_checkpoint_that_is_due_by_time_is_made_once_and_nobody_waits_for_the_disk(comm, monkeypatch):
-    """The clock of the first rank counts. The last rank's disk is slow: training goes on until it is done."""
-    now, disk = [0.0], threading.Event()
-
-    def slowly(*arguments):
-        if comm.rank == comm.size - 1:
-            assert disk.wait(60)
-        return write_shard(*arguments)
-
-    monkeypatch.setattr(saver_module, "write_shard", slowly)
+def test_a_checkpoint_that_is_due_by_time_is_made_once(comm, monkeypatch):
+    """The clock of the first rank counts; all ranks hear of it one step later. That nobody waits is in `tests/orders`."""
+    now, made, late = [0.0], [], int(comm.size > 1)
     monkeypatch.setattr(saver_module.time, "monotonic", lambda: now[0] if comm.rank == 0 else 0.0)
-    with folder(comm) as directory:
-        with training_with(comm, directory, minutes=2) as (training, saver, _):
-            late = int(comm.size > 1)
-            for step in range(12):
-                now[0] = 60.0 * min(step, 3)
-                saver.boundary(step)
-                assert saver.saved == (step >= 2 + late), step
-                if step < 9:
-                    assert saver.written == 0, step
-                elif step == 9:
-                    disk.set()
-                    saver._writing.thread.join()
-            assert saver.written == 1 and saver._writing is None
-        comm.Barrier()
-        assert [one.step for one in found_in(directory)[0]] == [2 + late]
+    with folder(comm) as directory, training_with(comm, directory, minutes=2) as (training, saver, _):
+        for step in range(6):
+            now[0] = 60.0 * min(step, 3)
+            saver.boundary(step)
+            made.append(saver.saved)
+    assert made == [int(step >= 2 + late) for step in range(6)]
 
 
 @mpi(1)
@@ -157,17 +140,10 @@ def test_both_signals_are_heard_while_somebody_listens(noted, number):
     signals.listen_no_more()
     signal.raise_signal(number)
     assert noted == [number]
-
-
-def test_with_nothing_left_to_save_a_warning_means_nothing(noted):
-    Signals().nothing_left()  # who never listened leaves signals alone
-    signal.raise_signal(signal.SIGUSR1)
-    signals = Signals()
     signals.listen()
-    signals.nothing_left()
-    for number in NUMBERS:
-        signal.raise_signal(number)
-    assert noted == [signal.SIGUSR1, signal.SIGTERM] and not signals.heard
+    signals.nothing_left()  # to save: a warning means nothing then
+    signal.raise_signal(number)
+    assert noted == [number, *[number] * (number == signal.SIGTERM)]
 
 
 # ----- trouble while one is written
@@ -181,7 +157,8 @@ def test_a_full_disk_costs_one_checkpoint_and_is_said_in_a_line(comm):
         for step, limit in enumerate((0, 100, *range(PAGE, size, 2 * PAGE), size - 1), 2):
             with files_end_at(limit), pytest.raises(UserError) as caught:
                 save(saver, step)
-            words = f"the checkpoint after step {step} can not be written: {path_of(directory, step, 'rank-0000.h5')}: File too large"
+            path = path_of(directory, step, "rank-0000.h5")
+            words = f"the checkpoint after step {step} can not be written: {path}: File too large"
             assert str(caught.value) == words and content_of(directory) == before
             assert lines[step - 2 :] == [f"warning: {words}; training goes on, and earlier checkpoints are as they were"]
         save(saver, 100)
@@ -201,7 +178,10 @@ def test_what_disappears_before_a_checkpoint_is_complete_costs_that_one(comm, mo
     def fail(*arguments):
         raise MemoryError("no room")
 
-    with folder(comm) as directory, training_with(comm, directory) as (training, saver, _):
+    def refuse(*arguments):
+        raise PermissionError(13, "Permission denied", "others")
+
+    with folder(comm) as directory, training_with(comm, directory) as (training, saver, lines):
         save(saver, 1)
         before = on_root(comm, lambda: content_of(directory))
         for step, (name, action) in enumerate(SABOTAGE.items(), 2):
@@ -222,36 +202,10 @@ def test_what_disappears_before_a_checkpoint_is_complete_costs_that_one(comm, mo
         with pytest.raises(UserError, match="after step 60 can not be written: .*(File exists|Not a directory)"):
             save(saver, 60)
         on_root(comm, lambda: (Path(directory).unlink(), moved.rename(directory)))
+        monkeypatch.setattr(manifest, "prune", refuse)  # trouble with older ones does not cost the new one
         save(saver, 100)
         assert newest(comm, directory).manifest.step == 100
-
-
-@mpi(2)
-def test_trouble_with_older_checkpoints_does_not_cost_the_new_one(comm, monkeypatch):
-    def refuse(*arguments):
-        raise PermissionError(13, "Permission denied", "others")
-
-    monkeypatch.setattr(manifest, "prune", refuse)
-    with folder(comm) as directory, training_with(comm, directory, value=lambda: float("inf")) as (training, saver, heard):
-        save(saver, 1)
-        assert heard == ["warning: older checkpoints can not be deleted: others: Permission denied"] * (comm.rank == 0)
-        (found,), _ = found_in(directory)
-        assert found.step == 1 and found.value is None
-
-
-@mpi(2)
-def test_a_folder_that_another_job_has_is_refused_on_all_ranks(comm, monkeypatch):
-    def held(*arguments):
-        raise BlockingIOError(11, "Resource temporarily unavailable")
-
-    with folder(comm) as directory:
-        on_root(comm, lambda: (Path(directory) / manifest.LOCK).write_bytes(MARK + b"process 3 of Slurm job 7 on n1\n"))
-        monkeypatch.setattr("fcntl.lockf", held)
-        with pytest.raises(
-            UserError, match=rf"{directory} has .*that runs \(process 3 of Slurm job 7 on n1\): wait for its end"
-        ):
-            with training_with(comm, directory):
-                pass
+        assert lines[-1:] == ["warning: older checkpoints can not be deleted: others: Permission denied"] * (comm.rank == 0)
 
 
 # ----- trouble while one is read
@@ -279,33 +233,29 @@ def test_a_checkpoint_that_ends_early_anywhere_is_passed_over_for_the_one_before
 
 
 @mpi(2)
-def test_a_checkpoint_that_can_not_be_read_is_no_damaged_one_and_is_kept(comm, monkeypatch):
-    """It is passed over for the one before. If there is none, all ranks refuse to begin anew, and nothing is deleted."""
-    with folder(comm) as directory, training_with(comm, directory) as (training, saver, _):
-        for step in (1, 2):
-            save(saver, step)
-        saver.keep, second, read = 1, path_of(directory, 2), manifest.Manifest.damage
+def test_a_checkpoint_that_can_not_be_read_is_passed_over_and_kept_and_without_another_one_nothing_begins_anew(
+    comm, monkeypatch
+):
+    with folder(comm) as directory, training_with(comm, directory, keep=1) as (training, saver, _):
+        save(saver, 2)
+        broken, read, said = path_of(directory, 2), manifest.Manifest.damage, []
 
         def hiccup(one, entry):
-            if one.folder == second and comm.rank == 1:  # which reads the second file
-                raise OSError(5, "Input/output error", str(second / entry["name"]))
+            if one.folder == broken and comm.rank == 1:  # which reads the second file
+                raise OSError(5, "Input/output error", str(broken / entry["name"]))
             return read(one, entry)
 
         monkeypatch.setattr(manifest.Manifest, "damage", hiccup)
-        said = []
-        found = newest(comm, directory, said.append)
-        assert found.manifest.step == 1 and found.passed_over == {second}
-        assert said == [f"passed over, since unreadable: {second / 'rank-0001.h5'}: Input/output error"]
-        saver.has(1, found.passed_over)
-        for step in (3, 4):
-            save(saver, step)
-        comm.Barrier()
-        assert sorted(path.name for path in Path(directory).glob("step-*")) == [second.name, "step-000000004"]
-        comm.Barrier()
-        on_root(comm, lambda: path_of(directory, 4, NAME).write_text("{}"))
-        before = on_root(comm, lambda: content_of(directory))
         with pytest.raises(
             UserError, match="no checkpoint in .* can be used .*: mend what hinders reading, or begin in another"
         ):
-            newest(comm, directory)
-        assert on_root(comm, lambda: content_of(directory)) == before
+            newest(comm, directory, said.append)
+        assert said == [f"passed over, since unreadable: {broken / 'rank-0001.h5'}: Input/output error"]
+        saver.has(1, {broken})
+        for step in (3, 4):
+            save(saver, step)
+        found = newest(comm, directory)
+        assert found.manifest.step == 4 and found.passed_over == set()
+        assert on_root(comm, lambda: sorted(path.name for path in Path(directory).glob("step-*"))) in (
+            None, [broken.name, "step-000000004"]
+        )  # fmt: skip

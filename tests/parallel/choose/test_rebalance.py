@@ -108,20 +108,6 @@ def test_the_network_is_the_serial_one_and_slow_ranks_get_less(comm):
             assert (entry["took"] is None) != entry["adopted"] and entry["reason"]
 
 
-@mpi(4)
-def test_uneven_shares_at_the_start_two_axes_and_a_rank_without_a_share(comm):
-    expected = serial(network(), optimizer, "cross-entropy", batches())
-    for sizes, shares in (
-        ({"model": 4}, {"model": (3, 0, 1.5, 1)}),
-        ({"batch": 2, "model": 2}, {"batch": (2, 1), "model": (3, 2)}),
-        ({"batch": 4}, {"batch": (0, 1, 1, 1)}),
-    ):
-        with ProcessGrid(comm, **sizes) as grid:
-            found, log = run(grid, "out", [1.0, 1.0, 8.0, 1.0], 0, shares=shares)
-        assert_same(found, expected, 1e-10, f"{sizes} {shares}")
-        assert log[0]["adopted"], log
-
-
 @mpi(2)
 def test_what_does_not_count_and_what_comes_too_late(comm):
     """Equal ranks look equally slow; small minibatches and the first step do not count; a late move is not made."""

@@ -11,7 +11,6 @@ import pytest
 
 from gridgrad.nn import Linear, ReLU, Sequential
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.calibration.timing import slowest_in_turns
 from gridgrad.parallel.choose import reductions
 from tests.mpi import mpi
 
@@ -75,16 +74,6 @@ def test_what_is_stored_counts_unless_it_is_damaged(comm, monkeypatch):
         monkeypatch.setattr(reductions, "has_room", lambda net: False)
         monkeypatch.setattr(reductions, "fastest_reduction", lambda net, question: "shared")
         assert answer(grid) == "plain"
-
-
-@mpi(1, 2)
-def test_where_there_is_no_time_one_turn_is_enough(comm, monkeypatch):
-    monkeypatch.setattr(reductions, "SECONDS", -1.0)
-    turns = []
-    monkeypatch.setattr(reductions, "slowest_in_turns", lambda *given: turns.append(slowest_in_turns(*given)) or turns[-1])
-    with ProcessGrid(comm, batch=comm.size) as grid:
-        found = reductions.measure_fastest(grid, grid.group("batch"), 1000, np.float32, "overlap", False)
-    assert [len(each) for each in turns] == [1] and found.startswith("overlap:")
 
 
 @pytest.mark.parametrize(

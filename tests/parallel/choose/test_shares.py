@@ -164,14 +164,6 @@ def test_measured_shares_are_the_same_on_all_ranks_and_the_network_takes_them(co
         assert sum(net.splits["batch"].weights) == 16
 
 
-def test_shares_that_do_not_fit_the_memory_are_impossible():
-    net = Sequential([Linear(1000, 400), ReLU(), Linear(400, 10)])
-    seconds = shares.block_seconds(net, (1000,), shares.measured_block(net, memory=4 * 2 * 1000 * 250))
-    assert seconds(net.layers[0], 1000, 300, 1, 1.0) == np.inf and seconds(net.layers[0], 1000, 100, 1, 1.0) < np.inf
-    known = {0: np.zeros((2, 1)), 4: np.array([[1.0], [np.inf]]), 8: np.array([[2.0], [np.inf]]), 2: np.array([[0.5], [3.0]])}
-    assert shares.interpolated(known, 0, 8)[1].tolist() == [0, 1.5, 3.0] + [np.inf] * 6
-
-
 def test_once_the_budget_is_spent_blocks_are_run_as_seldom_as_possible(monkeypatch):
     clock, runs = Clock(), []
     for module in shares, measured:

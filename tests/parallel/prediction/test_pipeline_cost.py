@@ -137,12 +137,6 @@ def test_earlier_stages_keep_more_micro_batches_and_less_is_kept_of_smaller_ones
     assert smaller.memory < found.memory == max(rank.memory for rank in found.ranks)
 
 
-def test_a_rank_that_waits_leaves_its_core_to_others():
-    """The first stage does most of the work."""
-    alone, shared = (pipelined(alike(8), 2, 512, fast(**core), "1f1b", 4, (6,)) for core in ({}, {"crowd": 2}))
-    assert shared.seconds / alone.seconds == NEARLY(alone.use, rel=0.01) and 0.5 < alone.use < 1
-
-
 def test_planned_cuts_make_the_longest_chunk_as_short_as_possible():
     net, sizes = network_names.build("cifar-cnn", (32, 32, 3), 10), {STAGE: 3, "model": 2}
     for machine in (fast(), SLOW):

@@ -1,6 +1,5 @@
 """The planner finds the fastest plan that fits the memory, and the same one of measurements that differ by noise."""
 
-from functools import partial
 from itertools import chain, product
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 
 from gridgrad.experiments.parts.explain_report import why_lost
 from gridgrad.nn import (
-    SGD,
     BatchNorm,
     Concat,
     Conv2d,
@@ -17,10 +15,8 @@ from gridgrad.nn import (
     MaxPool2d,
     ReLU,
     Sequential,
-    SoftmaxCrossEntropy,
 )
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.process_grid import AXES, LAYER_AXES, STAGE
 from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.plans.hypergraph import Owners
@@ -30,19 +26,14 @@ from gridgrad.parallel.prediction.pipeline_cost import SCHEDULES, PipelinePredic
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.plan_search import PlanProblem, PlanSearch
 from gridgrad.parallel.prediction.planner import TOLERANCE, Candidate, NoRoom, Planner, every_grid, order
-from tests.mpi import mpi
-from tests.parallel.equality import assert_same, serial
 
 CORI, SLOW = read("cori-haswell"), read("ethernet-1g")
+DENSE = network_names.build("mlp:310,1100,relu", 70, 9)
 
 
 def best(net, ranks, batch_size, machine, partition=None, **asked):
     """(the Candidate that is chosen, the others). asked: of a PlacementSpec."""
     return Planner(net, ranks, batch_size, machine, PlacementSpec(**asked), partition=partition).best()
-
-
-def dense():
-    return Sequential([Linear(70, 310), ReLU(), Linear(310, 1100), ReLU(), Linear(1100, 9)], input_shape=(70,))
 
 
 def small_cnn():
@@ -75,7 +66,7 @@ def every_plan(net, ranks, batch_size, machine):
 @pytest.mark.parametrize(
     ("make", "ranks", "batch_size", "machine"),
     [
-        (dense, 3, 64, CORI), (dense, 4, 5, SLOW), (small_cnn, 2, 4096, SLOW), (small_cnn, 4, 64, CORI),
+        (lambda: DENSE, 3, 64, CORI), (lambda: DENSE, 4, 5, SLOW), (small_cnn, 2, 4096, SLOW), (small_cnn, 4, 64, CORI),
         (with_a_branch, 4, 8, CORI), (beginning_with_branches, 4, 64, SLOW),
         (of_small_layers, 8, 4, SLOW),
     ],
@@ -109,7 +100,7 @@ def test_no_rank_waits_for_a_slow_network_where_all_could_compute_the_same():
 
 
 def test_memory_is_respected():
-    net, grid = dense(), {"model": 4}
+    net, grid = DENSE, {"model": 4}
     free, _ = best(net, 4, 1024, SLOW, grid=grid)
     plans = product(("out", "in", "replicate"), repeat=3)
     costs = [cost_of_slowest_rank(net, PlacementSpec(grid, ",".join(plan)), 1024, SLOW) for plan in plans]
@@ -124,9 +115,9 @@ def test_memory_is_respected():
 
 
 def test_a_grid_and_a_plan_that_are_given_are_kept():
-    chosen, others = best(dense(), 4, 64, CORI, grid={"batch": 2, "model": 2})
+    chosen, others = best(DENSE, 4, 64, CORI, grid={"batch": 2, "model": 2})
     assert chosen.sizes == {axis: {"batch": 2, "model": 2}.get(axis, 1) for axis in AXES} and not others
-    assert best(dense(), 4, 64, CORI, plan="replicate")[0].plan == "replicate"
+    assert best(DENSE, 4, 64, CORI, plan="replicate")[0].plan == "replicate"
     chosen, others = best(small_cnn(), 4, 64, CORI, plan="marques")
     assert all(one.sizes["height"] == 1 for one in (chosen, *others))  # along which that plan has no rule
     few, _ = best(network_names.build("mlp:3,relu", 2, 2), 64, 1, CORI)  # more ranks than samples and widths
@@ -146,12 +137,6 @@ def test_grids_that_cannot_win_are_given_up_early():
     shown = sorted([chosen.seconds, *(other.seconds for other in complete)])[:6]
     given_up = [best(net, 16, 16, CORI, grid=other.sizes)[0] for other in others if not other.cost]
     assert all(other.seconds >= shown[-1] for other in given_up)
-
-
-@pytest.mark.parametrize("n", [1, 12, 97])
-def test_grids_are_all_the_ways_to_write_a_number_as_a_product(n):
-    expected = [{"a": a, "b": b, "c": n // a // b} for a in range(1, n + 1) for b in range(1, n + 1) if n % (a * b) == 0]
-    assert list(every_grid(n, "abc")) == expected
 
 
 # ----- partitions
@@ -252,22 +237,6 @@ def test_what_is_asked_of_a_pipeline_is_kept():
 def test_what_fits_no_pipeline_is_said(make, ranks, asked, words):
     with pytest.raises((ValueError, NoRoom), match=words):
         best(make(), ranks, 64, SLOW, **asked)
-
-
-@mpi(2)
-def test_one_call_makes_a_pipeline_that_trains_as_the_serial_network(comm):
-    def make():
-        layers = [layer for _ in range(7) for layer in (Linear(512, 512), ReLU())]
-        return Sequential([*layers, Linear(512, 3)], dtype=np.float64, input_shape=(512,), seed=3)
-
-    batches = [(np.random.default_rng(seed).normal(size=(96, 512)), np.arange(96) % 3) for seed in range(2)]
-    sgd = partial(SGD, lr=0.05, momentum=0.9)
-    net = parallelize(make(), batch_size=2048, machine=SLOW)
-    assert net.pipeline and net.grid.sizes[STAGE] > 1
-    optimizer = sgd(net)
-    found = [net.learn(x, y, SoftmaxCrossEntropy(), optimizer) for x, y in batches], net.state_dict(everywhere=True)
-    assert_same(found, serial(make(), sgd, "cross-entropy", batches), 1e-10, "")
-    net.grid.free()
 
 
 # ----- equals

@@ -1,4 +1,7 @@
-"""What protocols promise on workers of one rank or several, and what is refused. Their steps are in `test_history.py`."""
+"""What protocols promise on workers of one rank or several, and what is refused.
+
+Their steps are in `test_history.py`; that no gradient is lost or too old in any order of messages is in `tests/orders`.
+"""
 
 from functools import cache
 
@@ -11,6 +14,9 @@ from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.averaging import fragments_of
 from gridgrad.parallel.protocols.protocol import SentParameters, Shares
+from gridgrad.parallel.protocols.server import OWNERSHIPS, greedy, round_robin, single
+from gridgrad.parallel.protocols.simulated_workers import SimulatedWorkers, Simulation
+from gridgrad.parallel.protocols.workers import filled
 from gridgrad.parallel.sync.overlapped import OverlappedReduction
 from gridgrad.parallel.sync.reduction import BlockingReduction
 from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction
@@ -76,14 +82,6 @@ def test_gradients_within_a_worker_may_be_summed_in_any_way_but_servers_need_the
         assert all(error(state, found[0]) < TOLERANCE for state in found), text
 
 
-def test_nothing_was_trained():
-    for name in protocol_names.FORMS:
-        _, states = simulated(
-            3, lambda: dense(norm=True), EXAMPLES.get(name, name).replace("0.9", "0.1"), samples(dense(), 9), 0
-        )
-        assert all(error(state, dense(norm=True).state_dict()) < TOLERANCE for state in states), name
-
-
 def test_fragments_are_whole_parameters():
     with ProcessGrid(MPI.COMM_SELF) as grid:  # parameters of 15, 5, 20 and 4 elements
         net = distribute(dense(), grid)
@@ -97,6 +95,36 @@ def test_what_a_report_says():
                                   ("parallel-sgd:epoch", 4, 29)):  # fmt: skip
         ((protocol, _), *_), _ = simulated(3, dense, text, samples(dense(), COUNT), 5)
         assert (protocol.interval, protocol.effective_batch(BATCH)) == (interval, batch), text
+
+
+def test_all_workers_hear_the_same_of_deaths_also_if_one_dies_while_they_are_told():
+    """Else some take the mean of their buffers, and wait for others that know that there is none any more."""
+
+    class First(SimulatedWorkers):
+        def send(self, to, kind, numbers=(), array=None):
+            if kind == "parameters":
+                told[to] = numbers[1]
+                self.dead = [2] if to else []  # MPI says so when something is sent
+
+    told, own = {}, First(Simulation(3), 0)
+    with ProcessGrid(MPI.COMM_SELF) as alone:
+        protocol = protocol_names.parse("server:asp:single")(distribute(dense(), alone), own, lambda updated: SGD(updated, 1.0))
+        for kind, numbers in (("final", ()), ("done", (0,))):
+            for worker in (0, 2, 1):
+                own.handlers[kind](worker, filled(numbers), np.empty(0, np.uint8))
+    assert told == {0: 0, 1: 0, 2: 0} and protocol.answered == {0, 1, 2}
+
+
+def test_who_serves_what():
+    sizes = [10, 1, 20, 2, 30, 3]
+    assert single(sizes, 3) == (0, 0, 0, 0, 0, 0)
+    assert round_robin(sizes, 3) == (0, 1, 2, 0, 1, 2)
+    assert greedy(sizes, 2) == (0, 1, 1, 0, 0, 1)  # loads before each: 0 0, 10 0, 10 1, 10 21, 12 21, 42 21
+    for choose in OWNERSHIPS.values():  # no parameters, and more servers than parameters
+        assert choose([], 3) == () and len(set(choose([4, 4], 5))) == (1 if choose is single else 2)
+    for servers in range(1, 8):  # within one parameter of the mean
+        sizes = [(7 * index) % 23 for index in range(40)]
+        assert np.bincount(greedy(sizes, servers), sizes).max() <= sum(sizes) / servers + max(sizes)
 
 
 @pytest.mark.parametrize(

@@ -84,28 +84,6 @@ def test_messages_between_two_workers_stay_in_order_though_some_are_delayed():
         assert delay == (1.5 if this else 0.5 if earlier else 0.0)  # behind a delayed message others wait
 
 
-def test_the_answer_of_a_handler_leaves_when_the_message_has_been_served():
-    def ask(workers):
-        found = inbox(workers, "answer")
-        workers.handle("question", None)
-        workers.send(1, "question")
-        workers.wait_until(lambda: found)
-        return found
-
-    def answer(workers):
-        asked = []
-        workers.handle("answer", None)
-        workers.handle("question", lambda source, *_: (workers.send(source, "answer"), asked.append(source)))
-        workers.wait_until(lambda: asked)
-
-    times = {"question": 8.0, "answer": 2.0}
-    simulation = Simulation(2, latency=1.0, serve_seconds=lambda kind, size: times[kind])
-    (answers, _), asking = simulation.run(each(ask, answer)), simulation.workers[0].tally.records
-    assert [time for time, *_ in answers] == [1.0 + 8.0 + 1.0 + 2.0]
-    assert asking[BETWEEN_WORKERS, "wait"].seconds == 12.0
-    assert (asking[BETWEEN_WORKERS, "question"].messages, asking[BETWEEN_WORKERS, "question"].bytes) == (1, HEADER)
-
-
 def test_messages_are_served_while_their_receiver_computes_which_makes_that_longer():
     def receive(workers):
         found, times = inbox(workers), []
@@ -161,9 +139,8 @@ def test_stragglers_and_jitter_make_computations_longer():
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
-@pytest.mark.parametrize("elements", [0, 7])
-def test_an_all_reduce_sums_in_the_order_of_the_workers(size, elements):
-    values = np.random.default_rng(0).normal(size=(size, elements)).astype(np.float32)
+def test_an_all_reduce_sums_in_the_order_of_the_workers(size):
+    values = np.random.default_rng(0).normal(size=(size, 7)).astype(np.float32)
 
     def run(workers):
         array = values[workers.rank].copy()
@@ -172,34 +149,14 @@ def test_an_all_reduce_sums_in_the_order_of_the_workers(size, elements):
         return array
 
     simulation = Simulation(size, latency=2.0**-10, byte_seconds=2.0**-20)
-    expected = np.zeros(elements, np.float32) if size > 1 else values[0]
-    for row in values if size > 1 else ():
-        expected = expected + row
     for array in simulation.run(run):
-        assert array.tobytes() == expected.tobytes()
-    ring = 2 * (size - 1) * (2.0**-10 + 4 * elements / size * 2.0**-20)
+        assert array.tobytes() == sum(values[1:], values[0]).tobytes()
+    ring = 2 * (size - 1) * (2.0**-10 + 4 * 7 / size * 2.0**-20)
     assert simulation.time == pytest.approx(size + ring, rel=1e-12)
     for rank, workers in enumerate(simulation.workers if size > 1 else ()):
         record = workers.tally.records[BETWEEN_WORKERS, "all-reduce"]
-        assert record.bytes == 4 * all_reduce_elements(elements, size, rank)
+        assert record.bytes == 4 * all_reduce_elements(7, size, rank)
         assert record.seconds == pytest.approx(rank + ring, rel=1e-12)
-
-
-def test_a_started_all_reduce_proceeds_while_workers_compute():
-    def run(workers):
-        array, seen = np.array([1.0 + workers.rank]), []
-        transfer = workers.start_all_reduce(array, "sum")
-        for seconds in (3.0, 1.0, 4.0):
-            seen.append((workers.now(), transfer.test(), transfer.done, float(array[0])))
-            workers.compute(seconds)
-        transfer.wait()
-        return seen, workers.now(), transfer.stopped
-
-    simulation = Simulation(2, latency=2.0)
-    for rank, (seen, stop, stopped) in enumerate(simulation.run(run)):
-        assert seen == [(0.0, False, False, 1.0 + rank), (3.0, False, False, 1.0 + rank), (4.0, True, True, 3.0)]
-        assert stop == 8.0 and stopped == 4.0
-    assert simulation.workers[0].tally.records["sum", "all-reduce"].seconds == 0.0
 
 
 # ----- what goes wrong
@@ -252,53 +209,17 @@ def test_wrong_arguments_are_refused(options, words):
         Simulation(**{"workers": 2} | options)
 
 
-# ----- training
-
-
-def trained(simulation, protocol, lr=0.1):
-    """(the parameters of the first worker, [(time, worker, step, samples, loss) of each turn]) of ten steps."""
-    history, (x, y) = [], samples(dense(), 31)  # the last of the four minibatches of an epoch has 7 samples
-    task = Task(dense(), partial(SGD, lr=lr, momentum=0.9), LOSSES["cross-entropy"](), x, y, 8, 10)
-
-    def note(workers, turn, loss, nets):
-        assert len(nets) == simulation.size and all(np.isfinite(net.predict(x)).all() for net in nets)
-        history.append((workers.now(), workers.rank, turn.step, turn.samples, loss))
-
-    _, states = train(simulation, task, protocol_names.parse(protocol), lambda count: 1.0, note)
-    return np.concatenate([array.ravel() for array in states[0].values()]), history
-
-
-@pytest.mark.parametrize("protocol", ["local:5", "server:bsp"])
-def test_a_straggler_slows_down_all_workers_that_are_in_step(protocol):
-    alike, unlike = Simulation(4), Simulation(4, straggler={3: 4.0})
-    (params, history), (slow, _) = (trained(simulation, protocol) for simulation in (alike, unlike))
-    assert (alike.time, unlike.time) == (10, 40)
-    assert abs(params - slow).max() < 1e-14  # it is nothing but slower
-    assert sorted((step, worker) for _, worker, step, *_ in history) == [(s, w) for s in range(10) for w in range(4)]
-    assert sum(samples for *_, samples, _ in history) == 8 * 8 + 2 * 7
-    assert [time for time, *_ in history] == sorted(time for time, *_ in history)
-
-
-def test_times_and_bytes_of_exchanges():
-    simulation = Simulation(2, latency=2.0**-10, byte_seconds=2.0**-20)
-    params, _ = trained(simulation, "local:5")
-    exchange = 2 * 2.0**-10 + 8 * params.size * 2.0**-20
-    buffers = 2 * 2.0**-10 + 8 * 2.0**-20  # the sum of the samples, when training ends
-    assert simulation.time == pytest.approx(10 + 2 * exchange + buffers, rel=1e-12)
-    record = simulation.workers[0].tally.records[BETWEEN_WORKERS, "all-reduce"]
-    assert record.bytes == 8 * (2 * params.size + 1) and record.seconds == pytest.approx(2 * exchange + buffers)
-
-
-def test_a_run_is_the_same_again_and_another_one_with_another_seed():
-    def run(seed=0):
+def test_training_is_the_same_again_and_another_one_with_another_seed_and_divergence_is_raised():
+    def trained(seed=0, lr=0.1):
         options = dict(latency=1e-3, byte_seconds=1e-6, straggler={0: 4.0}, jitter=1.0, delayed=(0.1, 0.2), serve_seconds=1e-5)
-        params, history = trained(Simulation(3, seed=seed, **options), "server:asp")
-        return history, params.tolist()
+        task = Task(dense(), partial(SGD, lr=lr), LOSSES["cross-entropy"](), *samples(dense(), 31), 8, 10)
+        simulation, history = Simulation(3, seed=seed, **options), []
+        note = lambda workers, turn, loss, nets: history.append((workers.now(), workers.rank, turn.step, turn.samples, loss))  # noqa: E731
+        train(simulation, task, protocol_names.parse("server:asp"), lambda count: 1.0, note)
+        assert sum(samples for *_, samples, _ in history) == 8 * 8 + 2 * 7 and sorted(history) == history
+        return history
 
-    assert run() == run() != run(seed=1)
-
-
-def test_divergence_of_a_worker_is_raised():
+    assert trained() == trained() != trained(seed=1)
     with pytest.raises(Diverged) as caught, np.errstate(all="ignore"):
-        trained(Simulation(3), "local:4", lr=1e308)
+        trained(lr=1e308)
     assert "of 3 in a simulation" in caught.value.__notes__[0]
