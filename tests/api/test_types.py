@@ -24,9 +24,17 @@ EXAMPLES |= {
 }
 
 
+WRONG = """from gridgrad.parallel import parse_grid
+from gridgrad.parallel.placement.moves import elements_sent
+parse_grid(4)
+parse_grid('batch=2')['batch'].upper()
+elements_sent(1, 2, 3, 4, 5)
+"""
+
+
 @pytest.fixture(scope="module")
-def check(tmp_path_factory):
-    """A function that runs mypy in a folder with the packages and the examples; it returns the lines of the errors."""
+def errors(tmp_path_factory):
+    """The lines of the errors that mypy finds in a folder with the packages and the examples."""
     folder = tmp_path_factory.mktemp("types")
     for name in ("gridgrad", "examples"):
         (folder / name).mkdir()
@@ -34,24 +42,15 @@ def check(tmp_path_factory):
         shutil.copy(ROOT / "gridgrad" / name, folder / "gridgrad")
     for package in PACKAGES:
         (folder / package.replace(".", "/")).symlink_to(ROOT / package.removeprefix("gridgrad."))
-
-    def run(**examples):
-        for name, text in examples.items():
-            (folder / "examples" / f"{name}.py").write_text(text)
-        words = ["--config-file", ROOT / "pyproject.toml", "--cache-dir", folder / "cache", "--no-error-summary"]
-        names = [word for name in (*PACKAGES, "examples") for word in ("--package", name)]
-        ended = subprocess.run(
-            [sys.executable, "-m", "mypy", *words, *names], cwd=folder, capture_output=True, text=True, timeout=600
-        )
-        assert ended.returncode in (0, 1), ended.stdout + ended.stderr
-        return [line for line in ended.stdout.splitlines() if ": error: " in line]
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def errors(check):
-    return check(**EXAMPLES)
+    for name, text in (EXAMPLES | {"wrong": WRONG}).items():
+        (folder / "examples" / f"{name}.py").write_text(text)
+    words = ["--config-file", ROOT / "pyproject.toml", "--cache-dir", folder / "cache", "--no-error-summary"]
+    names = [word for name in (*PACKAGES, "examples") for word in ("--package", name)]
+    ended = subprocess.run(
+        [sys.executable, "-m", "mypy", *words, *names], cwd=folder, capture_output=True, text=True, timeout=600
+    )
+    assert ended.returncode in (0, 1), ended.stdout + ended.stderr
+    return [line for line in ended.stdout.splitlines() if ": error: " in line]
 
 
 @pytest.mark.parametrize("name", [*PACKAGES, *(f"examples.{name}" for name in EXAMPLES)])
@@ -60,8 +59,6 @@ def test_types_fit(errors, name):
     assert [line for line in errors if line.startswith((f"{path}/", f"{path}.py:"))] == []
 
 
-def test_errors_are_found(check):
-    wrong = "from gridgrad.parallel import parse_grid\nfrom gridgrad.parallel.placement.moves import elements_sent\n"
-    found = check(wrong=wrong + "parse_grid(4)\nparse_grid('batch=2')['batch'].upper()\nelements_sent(1, 2, 3, 4, 5)\n")
-    lines = [line for line in found if line.startswith("examples/wrong.py:")]
+def test_errors_are_found(errors):
+    lines = [line for line in errors if line.startswith("examples/wrong.py:")]
     assert [line.split(":")[1] for line in lines] == ["3", "4", "5"] and "untyped function" in lines[2], lines
