@@ -15,7 +15,7 @@ os.environ.setdefault("GRIDGRAD_KERNELS", "plain")  # so that nothing is measure
 
 HEAD = """# Every order of messages
 
-`python -m tests.orders --out results/orders.md` executes the code of update protocols, asynchronous pipelines and the commit of
+`python -m tests.orders --out orders.md` executes the code of update protocols, asynchronous pipelines and the commit of
 checkpoints in every order of their messages that differs. *Orders*: how many those are. *Cut*: that were begun and turned out
 to be another one's. *All*: how many there are if also orders are tried that differ only by exchanging what does not depend on
 each other; that those lead to nothing else is compared. *Results*: what the orders lead to, several where the staleness of
