@@ -152,7 +152,7 @@ def test_of_a_trace_the_first_rank_of_each_stage_and_the_median_step_are_shown(t
     assert measured(3e6).seconds == pytest.approx(3)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"traceEvents": []}', '{"traceEvents": [1]}', '{"traceEvents": [{"name": 1}]}'])
+@pytest.mark.parametrize("text", ["", '{"traceEvents": []}', '{"traceEvents": [{"name": 1}]}'])
 def test_what_is_no_trace_of_a_pipeline_is_said(text, tmp_path):
     (tmp_path / "t.json").write_text(text)
     with pytest.raises(ValueError, match="t.json is no timeline"):
