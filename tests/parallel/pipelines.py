@@ -22,9 +22,7 @@ from gridgrad.nn import (
     Sequential,
     Tanh,
 )
-from gridgrad.parallel.pipeline.generators import complete
 from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule
-from gridgrad.parallel.pipeline.schedule_names import to_csv
 from tests.parallel.equality import block, micro_batches_of
 
 SYNCHRONOUS = "sequential", "gpipe", "1f1b", "interleaved:2", "interleaved:3", "zb-h1", "zbv"
@@ -93,9 +91,3 @@ def csv_file(text):
         path = Path(folder) / "schedule.csv"
         path.write_text(text)
         yield str(path)
-
-
-def own_csv(stages, micro_batches):
-    """A file with `own_schedule`; every second one says also when messages are sent and received."""
-    schedule = own_schedule(stages, micro_batches)
-    return csv_file(to_csv(schedule if micro_batches % 2 else complete(schedule)))

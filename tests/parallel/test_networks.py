@@ -31,7 +31,7 @@ from gridgrad.parallel import ProcessGrid, evaluate, parallelize, predict, train
 from gridgrad.parallel.plans.hypergraph import Owners
 from tests.mpi import mpi
 from tests.parallel.equality import SMALL, assert_same, error
-from tests.parallel.pipelines import own_csv
+from tests.random_networks.case import own_file
 
 rng = np.random.default_rng(0)
 FEATURES, IMAGES, LABELS = rng.standard_normal((9, 7)), rng.standard_normal((9, 8, 6, 2)), rng.integers(0, 3, 9)
@@ -139,8 +139,7 @@ def test_a_pipeline_of_micro_batches(comm):
 @mpi(3)
 def test_a_schedule_in_a_file(comm):
     """It says how many micro-batches there are."""
-    with own_csv(3, 3) as name:
-        trains_as_the_serial_network(comm, mlp, FEATURES, {"stage": 3}, pipeline=name)
+    trains_as_the_serial_network(comm, mlp, FEATURES, {"stage": 3}, pipeline=own_file(3, 3).name)
 
 
 @mpi(2)

@@ -30,7 +30,7 @@ def agreed(comm, word):
 # ----- minibatches
 
 
-@mpi(3)
+@mpi(2)
 def test_a_minibatch_that_does_not_fit_is_refused_in_the_serial_words(comm):
     for make, loss, x, y, words in REFUSED:
         net = make()
