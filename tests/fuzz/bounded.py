@@ -24,7 +24,7 @@ class Bounds:
     bytes of addresses, besides those that the process has before. written: bytes of a file."""
 
     seconds: float = 10.0
-    waits: float = 120.0
+    waits: float = 600.0
     memory: int = 1 << 30
     written: int = 256 << 20
 
