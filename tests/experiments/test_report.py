@@ -8,7 +8,6 @@ import pytest
 from gridgrad.experiments.benchmarks import rounds
 from gridgrad.experiments.benchmarks.rounds import in_minutes, quiet_rounds, ratios, shares
 from gridgrad.experiments.common import core_limits, progress, report
-from gridgrad.experiments.scaling.study import MOST_POINTS, Study
 from tests import clock
 from tests.mpi import mpi
 from tests.parallel.equality import grids
@@ -43,19 +42,6 @@ def test_the_seconds_of_collectives_add_up_to_communicating_where_only_some_rank
     whole = sum(value[2] for rank in ranks for value in rank.values()) / 4 / 2
     assert found["time"]["wait"] == pytest.approx(whole - found["time"]["communicate"])
     assert found["time"]["compute"] == pytest.approx(2 - whole)
-
-
-@pytest.mark.parametrize(("ranks", "expected"), [
-    ([([1.0, 2.0, 6.0], [0.1, 0.2, 0.1]), ([1.0, 4.0, 2.0], [0.1, 0.1, 0.3])], (0.1, 20.0)),  # 10, 20 and 20 products
-    ([([3.0], [0.5])], (0.5, 6.0)),
-    ([([], []), ([], [])], None),
-    ([([1.0, 2.0], [0.1, 0.1]), ([1.0], [0.1])], None),  # workers that take turns of their own
-])  # fmt: skip
-def test_steps_are_told_in_products_of_the_slowest_core(ranks, expected):
-    grid = SimpleNamespace(gather=lambda mine: ranks)
-    names = "reference_seconds", "reference_products_per_step"
-    assert report.core_speed(grid, *ranks[0]) == (expected and pytest.approx(dict(zip(names, expected, strict=True))))
-    assert report.core_speed(SimpleNamespace(gather=lambda mine: None), *ranks[0]) is None, "on the other ranks"
 
 
 def digest_of(arrays):
@@ -153,9 +139,3 @@ def test_rates_count_operations_and_the_bytes_that_are_read_and_written(monkeypa
     monkeypatch.setattr(core_limits, "least_seconds", lambda action, seconds: seconds)
     assert core_limits.gemm_peak(2.0) == pytest.approx(64**3)
     assert core_limits.copy_bandwidth(2.0) == pytest.approx(1 << 16)
-
-
-def test_a_study_that_is_too_large_is_refused_at_once():
-    lists = {name: list(range(1, 21)) for name in ("lr", "l1", "l2", "momentum", "seed", "batch_size", "steps", "rebalance")}
-    with pytest.raises(ValueError, match=f"points, more than {MOST_POINTS}"):
-        Study(lists)

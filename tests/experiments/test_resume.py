@@ -14,11 +14,10 @@ from mpi4py import MPI
 
 from gridgrad.datasets.part import Dataset, Part, Samples
 from gridgrad.experiments.common import train_setup
-from gridgrad.experiments.common.checkpoints import COMPLETE, options_of
+from gridgrad.experiments.common.checkpoints import COMPLETE
 from gridgrad.parallel.checkpoint.manifest import digest
 from gridgrad.parallel.choose.rebalance import Rebalancer
 from gridgrad.parallel.placement.partition import Partition
-from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.called import run_main
 from tests.experiments.programs import alone, assert_refused, trained
 from tests.experiments.test_report import digest_of
@@ -118,23 +117,6 @@ def test_an_asynchronous_pipeline_is_emptied(comm):
         assert_same_run(again, whole, 0)
 
 
-def test_images_that_vary_and_early_stopping(small):  # noqa: F811
-    """Also a run that had stopped already; it stops once more where it did."""
-    settings = "--dataset", "mnist", "--data-dir", small, "--net", "mlp:8,relu", "--batch-size", 9, "--dtype", "float64"
-    options = "--augment", "shift=1", "--validation", 0.3, "--patience", 2, "--lr", 0.02, "--epochs", 30, "--momentum", 0.5
-    words, place = (*settings, *options, "--quiet"), small / "all"
-    whole = train(*words)
-    assert 4 < whole["stopped_epoch"] < 30
-    train(*words, "--checkpoint-steps", 5, "--keep", 50, "--checkpoint", place)
-    complete = train(*words, "--resume", place)
-    assert complete["resumed"] == whole["steps"]
-    assert_same_run(complete, whole, 0)
-    ended_after(MPI.COMM_SELF, place, 1)
-    found = train(*words, "--resume", place)
-    assert found["resumed"] == 5
-    assert_same_run(found, whole, 0)
-
-
 def train(*words):
     """The report of a training on one rank."""
     return trained(MPI.COMM_SELF, *words)[0]
@@ -208,12 +190,6 @@ def test_the_content_is_that_of_the_numbers_alone(comm, monkeypatch):
         others.append(data_of(changed, y))
     contents = [train_setup.content_of(data, comm) for data in (*same, *others)]
     assert len(set(contents[: len(same)])) == 1 and len(set(contents)) == 1 + len(others)
-
-
-def test_paths_are_left_out_of_what_is_compared_of_a_name():
-    one = options_of("table:/scratch/1/a.csv,target=b,test=/scratch/1/t.csv")
-    assert one == options_of("table:a.csv,test=t.csv,target=b") == {"name": "table:", "target": "b"}
-    assert options_of("images:/scratch/1/pics") == options_of("images:pics,size=224") != options_of("images:pics,size=16")
 
 
 def test_data_may_move_and_other_data_are_refused(tmp_path):

@@ -1,72 +1,30 @@
-"""The parts of a run: when each is told, times, files that were written, the best weights, and ranks that are slowed down."""
+"""The parts of a run: times, the best weights, and ranks that are slowed down."""
 
 import numpy as np
 import pytest
 
 from gridgrad.datasets.part import Part
-from gridgrad.experiments.run_changes import Checkpoints, Handicap, Validation
-from gridgrad.experiments.run_parts import Run, RunPart, Times
+from gridgrad.experiments.run_changes import Handicap, Validation
+from gridgrad.experiments.run_parts import Run, Times
 from gridgrad.nn import MSE, SGD, BatchNorm, Linear, Residual, Sequential, SoftmaxCrossEntropy, Tanh
 from gridgrad.nn.layer import Layer
 from gridgrad.parallel import READERS, ProcessGrid, parallelize
-from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.observe.span_observer import SpanObserver
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.training.relocation import relocate
 from tests.clock import Clock
 from tests.mpi import mpi
-from tests.parallel.checkpoint.training import folder
 
 
 def part_of(x, y):
     return Part(x, y, 0.0, 1.0, y_mean=np.zeros(y.shape[1]), y_std=np.ones(y.shape[1]), dtype=np.float64)
 
 
-def run_of(grid, *parts, steps=9, **options):
+def run_of(grid, *parts, steps=9):
     """A Run on a small regression, in float64, with epochs of 4 steps."""
     net = parallelize(Sequential([Linear(3, 2)], dtype=np.float64), grid, reduction="overlap:1")
     part = part_of(np.random.default_rng(0).standard_normal((40, 3)), np.zeros((40, 2)))
-    return Run(net, MSE(), SGD(net, lr=0.1), READERS["each"](net, part), steps, 4, parts, **options)
-
-
-class Told(RunPart):
-    """Notes what it is told."""
-
-    def __init__(self, name, calls):
-        self.name, self.calls = name, calls
-
-    def start(self):
-        self.calls.append(f"{self.name} start")
-
-    def before_step(self, step):
-        self.calls.append(f"{self.name} before {step}")
-
-    def after_step(self, step, samples):
-        self.calls.append(f"{self.name} after {step}, {samples}")
-
-    def after_epoch(self, epoch, values):
-        self.calls.append(f"{self.name} epoch {epoch}")
-
-    def after(self):
-        self.calls.append(f"{self.name} end")
-
-    def report(self):
-        return {self.name: len(self.calls)}
-
-
-@mpi(1, 2)
-def test_parts_lie_around_each_other(comm):
-    calls = []
-    with ProcessGrid(comm, batch=comm.size) as grid:
-        run = run_of(grid, Told("a", calls), Told("b", calls), steps=5)
-        run.begin()
-        for _ in range(5):
-            run.step(np.arange(7))
-        run.after()
-        assert len(run.losses) == 5 and run.losses[-1] < run.losses[0] and run.report().keys() == {"a", "b"}
-    assert calls[:6] == ["a start", "b start", "a before 0", "b before 0", "b after 0, 7", "a after 0, 7"]
-    assert [call for call in calls if "epoch" in call] == ["b epoch 1", "a epoch 1", "b epoch 2", "a epoch 2"]
-    assert calls[-2:] == ["b end", "a end"]
+    return Run(net, MSE(), SGD(net, lr=0.1), READERS["each"](net, part), steps, 4, parts)
 
 
 @mpi(1, 2)
@@ -100,19 +58,6 @@ def test_the_speed_of_the_core_around_each_step_is_the_mean_of_before_and_after(
             run.step(np.arange(5))
             run.number = 1
         assert times.reference == [5.0, 1.5]
-
-
-@mpi(1, 2)
-def test_what_could_not_be_written_is_raised_at_the_end_and_not_named(comm):
-    heard = []
-    with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
-        run = run_of(grid, Checkpoints(directory, directory), say=heard.append)
-        run.begin()
-        run.after()
-        run.written, run.failure = {"report": "r.json"}, UserError("the disk is full")
-        with pytest.raises(UserError, match="the disk is full"):
-            run.close()
-    assert [line for line in heard if line.startswith("written")] == ["written: report r.json"]
 
 
 @mpi(1, 2, 3)
