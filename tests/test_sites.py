@@ -63,20 +63,12 @@ TRAIN = "-- train --net mlp:8,relu"
     ("words", "lines"),
     [
         (f"--site lumi --account project_1 {TRAIN}", ["#SBATCH --account=project_1", 'cd "/scratch/project_1/runs" || exit 1']),
-        (f"--site lumi --partition small --mem 8G {TRAIN}", ["#SBATCH --partition=small", "#SBATCH --mem=8G"]),
-        (f"--site lumi --folder 'my runs' {TRAIN}", ["cd 'my runs' || exit 1"]),
-        (f"--site lumi --ranks-per-node 32 {TRAIN}", ["#SBATCH --cpus-per-task=4", "export SRUN_CPUS_PER_TASK=4  # srun"]),
-        (f"--site archer2 --setup true {TRAIN}", ["source /work/CODE/CODE/USER/gridgrad-venv/bin/activate\ntrue\n"]),
         (f"--site perlmutter --ranks-per-node 4 {TRAIN} --device gpu", ["#SBATCH --gpus-per-node=4", "#SBATCH --constraint=gpu",
             'export MPICH_GPU_SUPPORT_ENABLED="1"', "#SBATCH --cpus-per-task=32"]),
-        (f"--site perlmutter --ranks-per-node 8 {TRAIN} --device gpu", ["#SBATCH --gpus-per-node=4"]),  # two ranks on each
-        (f"--site perlmutter --ranks-per-node 8 {TRAIN} --device hybrid", ["#SBATCH --gpus-per-node=4"]),
-        (f"--site perlmutter --gpus 2 {TRAIN}", ["#SBATCH --gpus-per-node=2", "#SBATCH --constraint=gpu"]),
         (f"--site polaris --nodes 3 --ranks-per-node 4 {TRAIN} --device gpu", ["#PBS -l select=3:system=polaris\n",
             "#PBS -l place=scatter", "    -n 12\n    --ppn 4\n    --depth=8\n"]),
         ("--site polaris --ranks-per-node 2 -- sweep --ranks 1,2",
             ["export MPIEXEC='mpiexec --ppn 2 --depth=16 --cpu-bind depth'", "    -n 2\n    --ppn 2\n"]),
-        ("--site lumi --ranks-per-node 2 -- sweep --ranks 1,2", ["export MPIEXEC='srun --cpu-bind=cores'"]),
     ],
 )  # fmt: skip
 def test_options_come_before_what_a_site_says(words, lines):
@@ -101,51 +93,30 @@ def test_a_file_of_ones_own(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("line", "words", "message"),
+    ("line", "words", "named"),
     [
-        ("nam = 'x'", "", "mine.toml has the unknown entry nam: there are name, system, launcher"),
-        ("cores = 9", "", "mine.toml is no TOML file: Cannot overwrite a value"),
-        ("gpus = -1", "", "mine.toml.gpus must be a whole number of at least 0, not -1"),
-        ("partition = 'a b'", "", "mine.toml.partition must be letters, digits and any of"),
-        ("mem = '64'", "", "mine.toml.mem must be 0, for all, or a whole number and K, M, G or T"),
-        ("directives = ['exclusive']", "", "mine.toml.directives[0] must be one option of the batch system"),
-        ("setup = 'module load gcc'", "", "mine.toml.setup must be a list"),
-        ('setup = ["a\\nb"]', "", "mine.toml.setup[0] must be a text of one line"),
-        ("variables = { A = 1 }", "", "mine.toml.variables.A must be a line for bash to fill in variables, without"),
-        ("variables = { A = '$(x)' }", "", "mine.toml.variables.A must be a line for bash to fill in variables, without"),
-        ('folder = "a`b`"', "", "mine.toml.folder must be a line for bash to fill in variables, without"),
-        ("sources = { \"a\\nb\" = 'x' }", "", "mine.toml.sources has an entry whose name can not be printed"),
-        ("variables = { 'A B' = 'x' }", "", "mine.toml has the variable 'A B': a name is letters, digits and _"),
-        ("gpu = 1", "", "mine.toml.gpu must be an object"),
-        ("[gpu]\ngpus = 'x'", "", "mine.toml.gpu.gpus must be a whole number of at least 0"),
-        ("[gpu]\nsystem = 'pbs'", "", "[gpu] has the unknown entry system"),
-        ("setup = ['echo {node}']", "", "'echo {node}' has {node}, which is none of {account}, {nodes}"),
-        ("setup = ['echo {account}']", "", "'echo {account}' has {account}: add --account"),
-        ("", "--ranks-per-node 9", "a node of mine has 8 cores, and 9 ranks with --cores 1 need 9"),
-        ("", "--ranks-per-node 3 --cores 3", "a node of mine has 8 cores, and 3 ranks with --cores 3 need 9"),
-        ("", "--gpus 1", "1 GPUs of each node are wanted, but a node of mine has none for gridgrad"),
-        ("gpus = 2", "--gpus 3", "3 GPUs of each node are wanted, but a node of mine has 2"),
-        ("", "--system pbs", "--system pbs is not that of mine.toml, which is slurm"),
-        ("", "--mpi pmix", "--mpi: the site says how ranks are started"),
+        ("nam = 'x'", "", "nam"),
+        ("cores = 9", "", "mine.toml"),  # a second time
+        ("gpus = -1", "", "gpus"),
+        ("setup = 'module load gcc'", "", "setup"),
+        ('setup = ["a\\nb"]', "", "setup[0]"),
+        ("variables = { A = '$(x)' }", "", "variables.A"),
+        ("sources = { \"a\\nb\" = 'x' }", "", "sources"),
+        ("setup = ['echo {node}']", "", "{node}"),
+        ("setup = ['echo {account}']", "", "--account"),
+        ("", "--ranks-per-node 3 --cores 3", "8 cores"),
+        ("gpus = 2", "--gpus 3", "GPUs"),
+        ("", "--system pbs", "--system"),
     ],
 )
-def test_a_file_of_ones_own_that_is_wrong_is_refused(line, words, message, tmp_path, monkeypatch):
+def test_a_file_of_ones_own_that_is_wrong_is_refused(line, words, named, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.toml").write_text(f"{MINE}{line}\n")
     with pytest.raises(ValueError) as caught:
         written(f"gridgrad slurm --site mine.toml {words} {TRAIN}")
-    assert message in str(caught.value) and "\n" not in str(caught.value)
+    assert named in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [("", "mine.toml has no entry name"), ("name = 'x'\nsystem = 'lsf'\n", "mine.toml.system must be one of slurm, pbs")],
-)
-def test_a_file_must_say_some_things(content, message, tmp_path):
-    (tmp_path / "mine.toml").write_text(content)
-    with pytest.raises(ValueError, match=message):
-        slurm_script.read_site(tmp_path / "mine.toml")
+def test_a_site_that_there_is_not_is_refused():
     with pytest.raises(ValueError, match="there is no site lumy: use one of alps, "):
         slurm_script.read_site("lumy")
-    with pytest.raises(OSError):
-        slurm_script.read_site(tmp_path / "no.toml")
