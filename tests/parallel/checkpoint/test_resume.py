@@ -203,8 +203,9 @@ def test_checkpoints_of_workers_come_after_so_many_steps_and_others_are_refused(
             assert saver.saved == 4  # after 4, 8, 12 and 16 steps
             assert saver.comm == MPI.COMM_NULL
         with spread(comm, {"model": 2}, dense()) as (net, workers):
+            alone = Worker(net, workers, "local:3", sgd).participants
             with pytest.raises(ValueError, match="has 2 workers, .* batch=2"):
-                newest(comm, directory).restore(net, Worker(net, workers, "local:3", sgd).participants, workers)
+                newest(comm, directory).restore(net, alone, workers)
         with spread(comm, {"batch": 2}, dense()) as (net, workers):
             with pytest.raises(ValueError, match="its protocol differs in"):
                 newest(comm, directory).restore(net, Worker(net, workers, "sgp", sgd).participants, workers)

@@ -5,14 +5,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder, measured
+from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.choose import shares
 from gridgrad.parallel.choose.shares import RULES, fastest_shares, measured_shares, predicted_shares
 from gridgrad.parallel.grid.process_grid import GroupDescription
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
-from tests.clock import Clock
 from tests.mpi import mpi
 from tests.parallel.equality import grids
 
@@ -162,15 +161,3 @@ def test_measured_shares_are_the_same_on_all_ranks_and_the_network_takes_them(co
     with ProcessGrid(comm, batch=comm.size) as grid:
         net = parallelize(images(), grid, shares="auto", batch_size=16, machine=MACHINE)
         assert sum(net.splits["batch"].weights) == 16
-
-
-def test_once_the_budget_is_spent_blocks_are_run_as_seldom_as_possible(monkeypatch):
-    clock, runs = Clock(), []
-    for module in shares, measured:
-        monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(shares, "synchronise", lambda: runs.append(clock.sleep(0.01)))
-    net = Sequential([Linear(9, 7)])
-    seconds = shares.block_seconds(net, (9,), shares.measured_block(net))
-    assert seconds(net.layers[0], 9, 7, 4, 1.0) == pytest.approx(0.01) and len(runs) == 1 + shares.RUNS
-    clock.sleep(shares.BUDGET)
-    assert seconds(net.layers[0], 9, 5, 4, 1.0) == pytest.approx(0.01) and len(runs) == 1 + shares.RUNS + 2

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import numpy as np
 from mpi4py import MPI
 
-from gridgrad.nn import LOSSES, SGD, BatchNorm, Conv2d, Flatten, Linear, Sequential, Tanh
+from gridgrad.nn import LOSSES, SGD, BatchNorm, Linear, Sequential, Tanh
 from gridgrad.nn.device import to_host
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.protocols import protocol_names
@@ -19,11 +19,6 @@ LR, BATCH = 0.1, 8
 def dense(norm=False):
     layers = [Linear(3, 5), *([BatchNorm(5)] if norm else []), Tanh(), Linear(5, 4)]
     return Sequential(layers, seed=1, dtype=np.float64, input_shape=(3,))
-
-
-def images():
-    layers = [Conv2d(1, 2, 3, padding=1), Tanh(), Flatten(), Linear(30, 6), Tanh(), Linear(6, 4)]
-    return Sequential(layers, seed=1, dtype=np.float64, input_shape=(5, 3, 1))
 
 
 def samples(net, count):
