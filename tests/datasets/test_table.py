@@ -122,8 +122,6 @@ def test_columns_are_chosen_by_name_or_number(folder, numbers, options, inputs, 
 
 
 ROWS_BELOW = "".join(f"{i / 7:.3f},{i * i / 9:.3f},{i % 2}\n" for i in range(1, 41))
-
-
 FIRST_LINES = [
     ("0.1,0.517,1", "sample"), ("a,b,kind", "names"), ("NA,b,kind", "names"), ("1st,2nd,kind", "names"), ("0,0,0", "sample"),
     ("?,0.517,1", "it holds '.', beside numbers, in column 0"), ("400,410,kind", "it holds 'kind', beside"),

@@ -81,28 +81,26 @@ def test_arrays_in_blocks_are_read(tmp_path, monkeypatch, options):
         assert np.array_equal(read_array(file, "x", array.shape, "f", "x"), array)
 
 
-@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EAGAIN, errno.EIO])
-def test_files_that_can_not_be_locked_or_mapped_are_read_and_what_the_system_says_is_no_damage(tmp_path, monkeypatch, number):
+def test_files_that_can_not_be_locked_or_mapped_are_read_and_what_the_system_says_is_no_damage(tmp_path, monkeypatch):
     path, opened = tmp_path / "a.h5", h5py.File
     with h5py.File(path, "w", libver="v110") as file:
         place = file.create_dataset("a", data=ARRAY).id.get_offset()
 
-    def fails(*arguments, locking=None, **options):
-        if locking is None:
-            raise OSError(number, "unable to lock file")
-        return opened(*arguments, locking=locking, **options)
+    def fails(number):
+        def call(*arguments, locking=None, **options):
+            if locking is None:
+                raise OSError(number, "not here")
+            return opened(*arguments, locking=locking, **options)
 
-    def unmapped(*arguments):
-        raise OSError(errno.ENODEV, "No such device")
+        return call
 
-    monkeypatch.setattr(h5py, "File", fails)
-    monkeypatch.setattr(np, "memmap", unmapped)
-    if number == errno.ENOLCK:
-        with reading(path, "damaged", "write it anew") as file:
-            assert np.array_equal(file["a"], ARRAY)
-    else:
-        words = "another program is writing it; wait" if number == errno.EAGAIN else "Input/output error"
+    for number, words in ((errno.EAGAIN, "another program is writing it; wait"), (errno.EIO, "Input/output error")):
+        monkeypatch.setattr(h5py, "File", fails(number))
         with pytest.raises(OSError, match=words), reading(path, "damaged", "write it anew"):
             pass
+    monkeypatch.setattr(h5py, "File", fails(errno.ENOLCK))
+    monkeypatch.setattr(np, "memmap", fails(errno.ENODEV))
+    with reading(path, "damaged", "write it anew") as file:
+        assert np.array_equal(file["a"], ARRAY)
     found = mapped(path, np.float64, place, (2, 3))
     assert np.array_equal(found, ARRAY) and not found.flags.writeable

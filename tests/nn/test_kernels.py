@@ -93,9 +93,7 @@ def test_processors_are_recognised(processor, expected):
 
 
 def test_what_the_system_says_is_read():
-    text = (
-        "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: An EPYC: 64 cores\nflags\t\t: fpu avx512f\n"
-    )
+    text = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t: 17\nmodel name\t: An EPYC: 64 cores\nflags\t: fpu avx512f\n"
     found = parsed(text + "\nvendor_id\t: other\n")
     assert found == Processor("An EPYC: 64 cores", "AuthenticAMD", 25, frozenset({"fpu", "avx512f"}), 17)
     assert found.title == "An EPYC: 64 cores (family 25, model 17)" and Processor("An ARM").title == "An ARM"
@@ -154,9 +152,8 @@ def test_the_budget_bounds_a_measurement(slowness, monkeypatch):
     """What there is no time for stays as in PRESET; with enough of it, nothing does."""
     clock = Clock()
     monkeypatch.setattr(measure_table, "time", clock)
-    monkeypatch.setattr(
-        measure_table, "seconds", lambda task, table: clock.sleep(slowness * tiles_pay(task, table)) or tiles_pay(task, table)
-    )
+    seconds = lambda task, table: clock.sleep(slowness * tiles_pay(task, table)) or tiles_pay(task, table)  # noqa: E731
+    monkeypatch.setattr(measure_table, "seconds", seconds)
     table = measure_table.measured(measure_table.BUDGET)
     assert clock.now <= measure_table.BUDGET + 2 * 3 * 3 * slowness * 1e-4  # two rounds of three tasks with three tables
     assert all((getattr(table, name) != Tiles()) == (slowness == 1) for name in ORIENTATIONS)
