@@ -1,9 +1,6 @@
 """Networks, schedules and training runs that the tests of pipelines share."""
 
-import tempfile
-from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -25,7 +22,6 @@ from gridgrad.nn import (
 from gridgrad.parallel.pipeline.schedule import Instruction, Route, Schedule
 from tests.parallel.equality import block, micro_batches_of
 
-SYNCHRONOUS = "sequential", "gpipe", "1f1b", "interleaved:2", "interleaved:3", "zb-h1", "zbv"
 momentum = partial(SGD, lr=0.05, momentum=0.9)
 
 
@@ -82,12 +78,3 @@ def own_schedule(stages, micro_batches):
         for chunk in reversed(range(stages))
     ]
     return Schedule(rows, route)
-
-
-@contextmanager
-def csv_file(text):
-    """The name of a file with this text, on this rank."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "schedule.csv"
-        path.write_text(text)
-        yield str(path)

@@ -21,7 +21,9 @@ from gridgrad.parallel.training.distribute import balanced_cuts
 from gridgrad.parallel.training.executor import Executor, MicroBatch
 from gridgrad.parallel.training.messages import LEAST_TAGS, WAYS, Messages, StageBoundary
 from tests.parallel.equality import micro_batches_of, serial
-from tests.parallel.pipelines import SYNCHRONOUS, dense, images, minibatches, own_schedule, serial_net
+from tests.parallel.pipelines import dense, images, minibatches, own_schedule, serial_net
+
+SYNCHRONOUS = "sequential", "gpipe", "1f1b", "interleaved:2", "interleaved:3", "zb-h1", "zbv"
 
 
 class LocalMessages(Messages):
