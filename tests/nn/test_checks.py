@@ -32,7 +32,7 @@ from gridgrad.nn import (
     TiedAutoencoder,
 )
 from gridgrad.nn.device import to_device, to_host
-from tests.bad_minibatches import CONVERTED, LABELS, REFUSED, TARGETS, X, dense
+from tests.bad_minibatches import CONVERTED, LABELS, TARGETS, X, dense
 
 LAYER, USED = Linear(4, 4), Sequential([Linear(4, 4)]).layers[0]
 LIST = [Linear(4, 4), ReLU()]
@@ -102,17 +102,7 @@ def test_rates_and_penalties_out_of_range_are_refused_by_all_optimizers(name, va
             optimizer(dense(), **{"lr": 0.1, name: value})
 
 
-# ----- minibatches
-
-
-@pytest.mark.parametrize(("make", "loss", "x", "y", "words"), REFUSED, ids=[case[-1][-40:] for case in REFUSED])
-def test_a_minibatch_that_does_not_fit_is_refused(make, loss, x, y, words):
-    net = make()
-    optimizer, before = SGD(net, 0.1), to_host(net.params).copy()
-    for _ in range(2):
-        with pytest.raises(ValueError, match=f"^[^\n]*{re.escape(words)}[^\n]*$"):
-            net.learn(x, y, loss(), optimizer)
-    assert np.array_equal(to_host(net.params), before) and net.step == 0
+# ----- minibatches: all that do not fit are in tests/parallel/training/test_checks.py
 
 
 def test_after_a_right_minibatch_a_wrong_one_is_still_refused():
@@ -124,8 +114,10 @@ def test_after_a_right_minibatch_a_wrong_one_is_still_refused():
         (X[:, :15], LABELS, loss, "the network takes"), (X, TARGETS, MSE, r"the loss must be an object.*: write MSE\(\)"),
     ):  # fmt: skip
         net.learn(X, LABELS, loss, optimizer)
+        before, step = to_host(net.params).copy(), net.step
         with pytest.raises(ValueError, match=words):
             net.learn(x, y, wrong_for, optimizer)
+        assert np.array_equal(to_host(net.params), before) and net.step == step
     with pytest.raises(ValueError, match="this SGD was made for another network"):
         net.learn(X, LABELS, loss, SGD(dense(), 0.1))
 
