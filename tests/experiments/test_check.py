@@ -1,16 +1,11 @@
 """What check says about ranks, cores and threads; and programs that are started in the wrong way."""
 
-import json
-
 import pytest
 
-from gridgrad.experiments.check import BoundRank, advice, binding, binding_problems, load_line, physical, problems
+from gridgrad.experiments.check import BoundRank, advice, binding, binding_problems, physical, problems
 from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.parallel.job.run import in_short
-from tests.experiments.common.made_up_load import BUSY, QUIET
-from tests.experiments.programs import called, job
-from tests.mpi import mpi
-from tests.parallel.checkpoint.training import folder
+from tests.experiments.programs import job
 
 
 def node(*cores, threads=1, asked=None):
@@ -39,23 +34,11 @@ def test_what_is_wrong_with_a_node(ranks, words):
     assert found == [] if words is None else words in found[0]
 
 
-@pytest.mark.parametrize(
-    ("ranks", "machine", "words"),
-    [
-        (node({0}, {1}), 2, None),
-        (node(ALL), 4, None),  # a serial run
-        (node(ALL, ALL), 4, "not bound"),
-        (node({0, 1}, {2, 3}), 4, "rank 0 has 2 cores but 1 BLAS threads: set OMP_NUM_THREADS=2"),
-        (node({0}, {0}), 1, None),
-        (node({0}, {0}), 8, "2 ranks may use only 1 of the 8 cores"),
-    ],
-)
-def test_what_could_be_better(ranks, machine, words):
-    found = advice(ranks[0], machine)
-    assert found is None if words is None else words in found
-
-
-def test_where_the_ranks_are():
+def test_where_the_ranks_are_and_what_could_be_better():
+    assert advice(node(ALL)[0], 4) is None  # a serial run
+    assert "not bound" in advice(node(ALL, ALL)[0], 4)
+    assert "set OMP_NUM_THREADS=2" in advice(node({0, 1}, {2, 3})[0], 4)
+    assert "2 ranks may use only 1 of the 8 cores" in advice(node({0}, {0})[0], 8)
     assert [in_short(found) for found in ({0, 1, 2, 3, 8}, {5}, {1, 3})] == ["0-3,8", "5", "1,3"]
     assert binding(node(ALL, ALL)[0]) == ["ranks 0-1 are not bound: each may use cores 0-3"]
     assert binding(node({0, 1}, {2, 3}, threads=2)[0])[1] == "rank 1: cores 2-3, BLAS threads: 2"
@@ -75,12 +58,6 @@ def test_ranks_that_are_missing_or_alone_are_named():
     assert "PMI_SIZE says 4 ranks but MPI" in problems(None, 2, two, {"PMI_SIZE": "4"})[0]
     assert "3 ranks were asked for but 2 started" in problems(3, 2, two, {})[0]
     assert problems(2, 2, two, {}) == [] == problems(None, 8, eight, {})  # oversubscribed is said, but is not wrong
-
-
-def test_it_says_how_busy_the_machine_is():
-    assert load_line(None) == "how busy this machine is is not known"
-    assert load_line(QUIET) == "of 2 cores 0.02 were taken by others"
-    assert load_line(BUSY).startswith("of 2 cores 0.9 were taken by others: wait")
 
 
 def test_it_says_what_it_finds_once():
@@ -106,18 +83,3 @@ def test_an_import_that_fails_on_one_rank_ends_the_job(tmp_path):
     code = "import gridgrad.experiments; from mpi4py import MPI; MPI.Init(); w = MPI.COMM_WORLD; 1 / (w.rank != 1); w.Barrier()"
     finished = mpiexec(2, ["-c", code], timeout=30)
     assert finished.status not in (0, None) and "ZeroDivisionError" in finished.stderr
-
-
-@mpi(4)
-def test_both_scatters_of_a_paper_are_timed(comm):
-    """Three ranks get a block from rank 0; or one gets a block, and two get theirs from another."""
-    with folder(comm) as place:
-        words = "--grid", "batch=2,model=2", "--repeats", 2, "--report", f"{place}/s.json"
-        with called(comm, "papers.laugier2018_scatter", words) as main:
-            main()
-        comm.Barrier()
-        with open(f"{place}/s.json") as file:
-            rows = json.load(file)["rows"]
-    assert rows
-    for row in rows:
-        assert row["scatter bytes"] // row["block_bytes"] == row["scatter-broadcast bytes"] // row["block_bytes"] == 3

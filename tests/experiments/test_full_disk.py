@@ -15,7 +15,6 @@ from gridgrad.experiments.common.options import ROOM, user_input
 from gridgrad.experiments.launching.start_ranks import nodes_in
 from gridgrad.experiments.parts import slurm_script
 from gridgrad.experiments.plots import lines, timeline
-from gridgrad.experiments.plots.style import plt, save
 from gridgrad.experiments.scaling import environment, records, study
 from gridgrad.nn.files import limits
 from gridgrad.nn.files.documents import content_of_file
@@ -66,15 +65,6 @@ def test_a_sweep_keeps_the_runs_that_it_could_write(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["sweep.jsonl", "sweep.jsonl.lock"] and 0 < len(records.read(out)) < 9
     run_main(monkeypatch, "sweep", *words)
     assert len(records.read(out)) == 9
-
-
-def test_a_figure_that_can_not_be_written_is_named(tmp_path):
-    figure, _ = plt.subplots()
-    for suffix in ("png", "pdf", "svg"):
-        path = tmp_path / f"figure.{suffix}"
-        with files_end_at(1000), pytest.raises(NotWritten, match=f"^can not write {path}: File too large"):
-            save(figure, path)
-    assert os.listdir(tmp_path) == []
 
 
 @pytest.fixture

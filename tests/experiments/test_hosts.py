@@ -33,7 +33,6 @@ small = min(seconds(lambda: w.Barrier()) for _ in range(3))
 names = w.allgather(socket.gethostname())
 if w.rank == 0: print(json.dumps([names, float(a.min()), float(a.max()), big, small, os.environ["GRIDGRAD_LINK"]]))
 """
-FAILS = "import sys; from mpi4py import MPI; sys.exit(7 * MPI.COMM_WORLD.rank)"
 WAITS = "import time; from mpi4py import MPI; print('up', flush=True); time.sleep(100)"
 
 LIMIT = 300  # seconds after which something hangs, however busy the machine is
@@ -77,23 +76,13 @@ def system():
 
 def test_hosts_have_names_and_a_network_between_them(mark):
     """1 MB all-reduced by two ranks moves 1 MB each way, which takes 84 ms at 100 Mbit/s or more; a barrier takes a delay."""
-    finished = run("--hosts", 2, "--rate", 100, "--delay", 5000, "-n", 2, *PYTHON, HELLO)
+    finished = run("--hosts", 2, "--rate", 100, "--delay", 5000, "-n", 3, *PYTHON, HELLO)
     assert finished.returncode == 0, finished.stderr
     names, least, most, big, small, link = json.loads(finished.stdout)
-    assert names == ["host0", "host1"]
+    assert names == ["host0", "host0", "host1"]
     assert least == most  # of what was summed
     assert big > 0.08 and small >= 0.005
     assert "2 hosts" in link and "100 Mbit/s, 5000 us" in link
-
-
-def test_ranks_come_in_blocks(mark):
-    finished = run("--hosts", 2, "--rate", 0, "--delay", 0, "-n", 3, *PYTHON, HELLO)
-    assert finished.returncode == 0, finished.stderr
-    assert json.loads(finished.stdout)[0] == ["host0", "host0", "host1"]
-
-
-def test_a_program_that_fails_gives_its_status(mark):
-    assert run("--hosts", 2, "-n", 2, *PYTHON, FAILS).returncode == 7
 
 
 @pytest.mark.long
@@ -125,23 +114,14 @@ def test_what_is_missing_is_said(monkeypatch, target, value, message):
         hosts.check()
 
 
-def test_a_missing_program_is_said(playing):
-    finished = run("--hosts", 1, "-n", 1, "no-such-program")
-    assert finished.returncode == 2 and "there is no program 'no-such-program'" in finished.stderr
-
-
-def test_bytes_on_a_cable():
-    """A full packet is 1538 bytes of Ethernet, and three that come as one piece are three."""
-    assert shaper.bytes_on_cable(1500) == 1538
-    assert shaper.bytes_on_cable(52 + 3 * 1448) == 3 * 1538
-    assert shaper.bytes_on_cable(40) == 78
-
-
 def test_the_switch_keeps_rate_delay_and_order(monkeypatch):
-    """Ten packets from host 1 and ten from host 3 share the cable to host 2; what goes nowhere is dropped.
+    """A full packet is 1538 bytes of Ethernet, and three that come as one piece are three.
+
+    Ten packets from host 1 and ten from host 3 share the cable to host 2; what goes nowhere is dropped.
 
     In made-up time, which passes while the switch waits. It is stopped when it would wait for ever.
     """
+    assert [shaper.bytes_on_cable(length) for length in (1500, 52 + 3 * 1448, 40)] == [1538, 3 * 1538, 78]
     ends = {i: socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for i in (1, 2, 3)}
     stop, clock, times = os.memfd_create("stop"), Clock(), []
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gridgrad.experiments.common import programs
-from gridgrad.experiments.launching.start_ranks import FALSE_START, STARTS, cores, find_mpiexec, mpiexec, slots
+from gridgrad.experiments.launching.start_ranks import FALSE_START, STARTS, find_mpiexec, mpiexec
 from gridgrad.parallel.job.own_process import MARK
 from tests.killer import segments_of
 
@@ -75,9 +75,7 @@ def has_come(moment, folder, ranks):
     return found >= ranks
 
 
-@pytest.mark.parametrize(
-    ("ranks", "moment"), [(1, "Python is importing"), (1, "MPI is loaded"), (2, "MPI is loaded"), (2, "it trains")]
-)
+@pytest.mark.parametrize(("ranks", "moment"), [(1, "Python is importing"), (1, "MPI is loaded"), (2, "it trains")])
 def test_ctrl_c_ends_it_with_one_line_at_any_moment(ranks, moment, tmp_path):
     """It is sent to all processes of a terminal's foreground: the job that launch starts is not among them."""
     words = ["launch", "2", "train", "--grid", "batch=2"] if ranks == 2 else ["train"]
@@ -153,15 +151,3 @@ def test_the_launcher_is_the_one_of_mpiexec_if_it_is_there(monkeypatch):
         monkeypatch.setenv("MPIEXEC", words)
         with pytest.raises(OSError, match=message):
             find_mpiexec()
-
-
-def test_the_ranks_of_an_allocation(tmp_path, monkeypatch):
-    for name in ("SLURM_NTASKS", "PBS_NODEFILE"):
-        monkeypatch.delenv(name, raising=False)
-    assert slots() == len(cores())
-    (tmp_path / "nodes").write_text("n1\nn1\nn2\nn2\n")
-    for name, value, expected in (
-        ("PBS_NODEFILE", tmp_path / "none", len(cores())), ("PBS_NODEFILE", tmp_path / "nodes", 4), ("SLURM_NTASKS", 64, 64)
-    ):  # fmt: skip
-        monkeypatch.setenv(name, str(value))
-        assert slots() == expected
