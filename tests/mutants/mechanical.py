@@ -7,131 +7,92 @@ faults are left out; an entry [[one]] is about one fault.
 
 import ast
 import tomllib
-from collections import Counter
 from hashlib import sha256
 
-from tests.mutants.faults import HERE, MECHANICAL, ROOT, Fault
+from tests.mutants.faults import HERE, ROOT, Fault
 
 SOUGHT = "placement", "plans", "sync", "training", "pipeline", "protocols", "checkpoint"
 FOLDERS = "nn", *(f"parallel/{name}" for name in SOUGHT)
 FEWEST = 15  # faults of a folder in a sample
 FOR_PEOPLE = "__repr__", "__str__", "description", "describe", "announce"  # functions
 SAID = "print", "say", "warn"  # calls
-BINARY = (
-    "Add_Sub", "Sub_Add", "Mul_Add", "Mul_FloorDiv", "Div_Mul", "FloorDiv_Mul", "Mod_FloorDiv", "Pow_Mul", "RShift_LShift",
-    "LShift_RShift", "BitOr_BitAnd", "BitAnd_BitOr",
-)  # fmt: skip
-COMPARISONS = (
-    "Eq_NotEq", "NotEq_Eq", "Lt_LtE", "Lt_GtE", "LtE_Lt", "LtE_Gt", "Gt_GtE", "Gt_LtE", "GtE_Gt", "GtE_Lt", "Is_IsNot",
-    "IsNot_Is",
-)  # fmt: skip
-OPERATORS = (
-    *(f"ReplaceBinaryOperator_{pair}" for pair in BINARY),
-    *(f"ReplaceComparisonOperator_{pair}" for pair in COMPARISONS),
-    "ReplaceUnaryOperator_USub_UAdd", "ReplaceUnaryOperator_Delete_Not", "AddNot", "ReplaceTrueWithFalse",
-    "ReplaceFalseWithTrue", "ReplaceAndWithOr", "ReplaceOrWithAnd", "ReplaceBreakWithContinue", "ReplaceContinueWithBreak",
-    "ExceptionReplacer", "NumberReplacer", "ZeroIterationForLoop", "RemoveDecorator",
-)  # fmt: skip
+OPERATORS = {  # of cosmic-ray: those of each kind
+    "ReplaceBinaryOperator": """Add_Sub Sub_Add Mul_Add Mul_FloorDiv Div_Mul FloorDiv_Mul Mod_FloorDiv Pow_Mul RShift_LShift
+        LShift_RShift BitOr_BitAnd BitAnd_BitOr""",
+    "ReplaceComparisonOperator": "Eq_NotEq NotEq_Eq Lt_LtE Lt_GtE LtE_Lt LtE_Gt Gt_GtE Gt_LtE GtE_Gt GtE_Lt Is_IsNot IsNot_Is",
+    "ReplaceUnaryOperator": "USub_UAdd Delete_Not",
+    "": """AddNot ReplaceTrueWithFalse ReplaceFalseWithTrue ReplaceAndWithOr ReplaceOrWithAnd ReplaceBreakWithContinue
+        ReplaceContinueWithBreak ExceptionReplacer NumberReplacer ZeroIterationForLoop RemoveDecorator""",
+}
 
 
 def sample(number, seed, root=ROOT):
     """About so many faults, spread over FOLDERS by the numbers of places that can be changed: a list in a random order.
 
-    It depends on the seed and on the lines that are changed, so that changes of other lines leave most of it as it is.
     ValueError if cosmic-ray is not installed.
     """
     by_folder = {folder: places(root, folder) for folder in FOLDERS}
-    total, found = sum(map(len, by_folder.values())), []
+    total, found = sum(map(len, by_folder.values())), {}
     for candidates in by_folder.values():
-        wanted, seen = max(FEWEST, round(number * len(candidates) / total)), set()
-        for order, place in sorted((place.order(seed), place) for place in candidates):
-            fault = place.fault() if len(seen) < wanted else None
-            if fault and fault.key not in seen:
-                seen.add(fault.key)
-                found.append((order, fault))
-    return [fault for _, fault in sorted(found, key=lambda pair: pair[0])]
+        wanted, kept = max(FEWEST, round(number * len(candidates) / total)), {}
+        for place in sorted(candidates, key=lambda place: order((seed, *place))):
+            if len(kept) < wanted and (fault := changed(root, *place)):
+                kept[fault.key] = fault
+        found |= kept
+    return sorted(found.values(), key=lambda fault: order((seed, fault.key)))
+
+
+def order(key):
+    return sha256(repr(key).encode()).hexdigest()
+
+
+def cosmic_ray():
+    """(the module of its trees, {name: operator})."""
+    try:
+        from cosmic_ray import ast as trees
+        from cosmic_ray.operators.provider import OperatorProvider
+    except ImportError:
+        raise ValueError("mechanical faults need cosmic-ray, which make mutants installs") from None
+    names = [f"{kind}_{name}".lstrip("_") for kind, pairs in OPERATORS.items() for name in pairs.split()]
+    return trees, {name: OperatorProvider()[name]() for name in names}
 
 
 def places(root, folder):
-    """All Places in the files of a folder and of those in it: a list."""
-    found = []
+    """[(file, name of an operator, number of its place among those of the operator in the file)] of a folder."""
+    (trees, operators), found = cosmic_ray(), []
     for path in sorted((root / folder).rglob("*.py")):
-        if path.name != "__init__.py":
-            found += File(root, path.relative_to(root).as_posix()).places()
+        name, text = path.relative_to(root).as_posix(), path.read_text()
+        left_out = [*for_people(ast.parse(text)), *unnoticed_parts(name, text)]
+        nodes = list(trees.ast_nodes(trees.get_ast(text)))
+        for operator in operators:
+            positions = [position for node in nodes for position in operators[operator].mutation_positions(node)]
+            found += [
+                (name, operator, number)
+                for number, (start, stop) in enumerate(positions)
+                if path.name != "__init__.py" and not any(first <= start and stop <= last for first, last in left_out)
+            ]
     return found
 
 
-class File:
-    """A file whose code is changed. root: of the repository. name: of the file, relative to it."""
+def changed(root, name, operator, number):
+    """The Fault of a place; None if it changes nothing, or the result is no Python."""
+    trees, operators = cosmic_ray()
+    count, text = iter(range(10**9)), (root / name).read_text()
 
-    def __init__(self, root, name):
-        self.name, self.text = name, (root / name).read_text()
-        self.syntax = ast.parse(self.text)
-        self.left_out = [*for_people(self.syntax), *unnoticed_parts(name, self.text)]
+    class Change(trees.Visitor):
+        def visit(self, node):
+            for index, _ in enumerate(operators[operator].mutation_positions(node)):
+                if next(count) == number:
+                    return operators[operator].mutate(node, index)
+            return node
 
-    def places(self):
-        try:
-            from cosmic_ray.ast import ast_nodes, get_ast
-            from cosmic_ray.operators.provider import OperatorProvider
-        except ImportError:
-            raise ValueError("mechanical faults need cosmic-ray, which make mutants installs") from None
-        self.tree, lines, counts, found = get_ast(self.text), self.text.splitlines(), Counter(), []
-        operators = [(name, OperatorProvider()[name]()) for name in OPERATORS]
-        for node in list(ast_nodes(self.tree)):
-            for name, operator in operators:
-                for index, (start, stop) in enumerate(operator.mutation_positions(node)):
-                    if any(first <= start and stop <= last for first, last in self.left_out):
-                        continue
-                    place = lines[start[0] - 1], start[1], name, index
-                    counts[place] += 1
-                    found.append(Place(self, node, operator, index, (self.name, *place, counts[place])))
-        return found
-
-
-class Place:
-    """A place in a File that an operator of cosmic-ray can change. node: of the tree of parso. index: which of its changes.
-    known_by: what does not depend on the rest of the file."""
-
-    def __init__(self, file, node, operator, index, known_by):
-        self.file, self.node, self.operator, self.index, self.known_by = file, node, operator, index, known_by
-
-    def __lt__(self, other):
-        return self.known_by < other.known_by
-
-    def order(self, seed):
-        return sha256(repr((seed, *self.known_by)).encode()).hexdigest()
-
-    def fault(self):
-        """The Fault; None if it changes nothing, or the result is no Python."""
-        changed = self._changed()
-        try:
-            if ast.dump(ast.parse(changed)) == ast.dump(self.file.syntax):
-                return None
-            compile(changed, self.file.name, "exec")
-        except SyntaxError:
-            return None
-        old, new = around(self.file.text, changed)
-        return Fault(self.known_by[3], self.file.name, old, new, kind=MECHANICAL)
-
-    def _changed(self):
-        """The text of the file with the change. The operators change the tree in place, so it is put back."""
-        parent, kept = self.node.parent, []
-        nodes = [self.node, *([parent] if parent else [])]
-        while nodes:
-            node = nodes.pop()
-            children = getattr(node, "children", None)
-            kept.append((node, "value", node.value) if children is None else (node, "children", list(children)))
-            nodes += children or () if node is not parent else ()
-        new = self.operator.mutate(self.node, self.index)
-        if new is not self.node:
-            siblings = parent.children
-            siblings[siblings.index(self.node)] = new
-            parent.children = [child for child in siblings if child is not None]
-        try:
-            return self.file.tree.get_code()
-        finally:
-            for node, attribute, value in kept:
-                setattr(node, attribute, value)
+    new = Change().walk(trees.get_ast(text)).get_code()
+    try:
+        compile(new, name, "exec")
+    except SyntaxError:
+        return None
+    same = ast.dump(ast.parse(new)) == ast.dump(ast.parse(text))
+    return None if same else Fault(operator, name, *around(text, new))
 
 
 def around(text, changed):
@@ -169,15 +130,10 @@ def unnoticed_parts(name, text):
     """The same of what the rules say of a file and its text. ValueError if there is no such thing in it. Yields."""
     for rule in unnoticed("rule"):
         if rule["file"] == name:
-            wanted, tree = set(rule.get("names", ())), ast.parse(text)
-            if not wanted:
-                yield (1, 0), (len(text.splitlines()) + 1, 0)
-            for known_as, node in named(tree):
-                if known_as in wanted:
-                    wanted.discard(known_as)
-                    yield extent(node)
-            if wanted:
-                raise ValueError(f"unnoticed.toml: {name} has no {', '.join(sorted(wanted))}")
+            parts = dict(named(ast.parse(text)))
+            if unknown := set(rule.get("names", ())) - parts.keys():
+                raise ValueError(f"unnoticed.toml: {name} has no {', '.join(sorted(unknown))}")
+            yield from [extent(parts[part]) for part in rule.get("names", ())] or [((1, 0), (text.count("\n") + 2, 0))]
 
 
 def named(tree, prefix=""):
@@ -188,10 +144,7 @@ def named(tree, prefix=""):
         if isinstance(node, ast.ClassDef):
             yield from named(node, f"{prefix}{node.name}.")
         targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        for target in targets:
-            for one in ast.walk(target):
-                if isinstance(one, ast.Name):
-                    yield prefix + one.id, node
+        yield from ((prefix + one.id, node) for target in targets for one in ast.walk(target) if isinstance(one, ast.Name))
 
 
 def extent(node):

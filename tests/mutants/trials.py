@@ -1,7 +1,7 @@
 """Trials: whether tests notice a fault, in a copy of the repository.
 
-A fault is planted in the copy, tests run there, and it is taken out again. They run rung by rung of a ladder (`ladder.py`), and
-what stands first is quick, so that most faults take seconds. The unchanged copy must pass the tests first.
+A fault is planted in the copy, tests run there rung by rung of a ladder (`ladder.py`), and it is taken out again. What fails
+then must pass without the fault.
 """
 
 import os
@@ -14,22 +14,18 @@ import tempfile
 import threading
 import time
 import uuid
-import xml.etree.ElementTree as xml
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from gridgrad.parallel.job.own_process import end_with_parent
-from tests.jobs import NoJob
 from tests.killer import processes_with, remove_orphaned_segments
 from tests.mutants.faults import FOLDERS
 
 MARK = "GRIDGRAD_MUTANTS"  # the environment variable with the mark of one run of tests
-TIMES, MORE = 3, 30.0  # a run of tests may take so many times what it took without a fault, and so many seconds more
-FIRST_LIMIT = 1800.0  # seconds for the tests without a fault
+LIMIT = 1800.0  # seconds for the tests of a rung
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
-NO_JOB = NoJob.__name__  # a job of ranks did not start
 
 
 class Unusable(Exception):
@@ -38,15 +34,6 @@ class Unusable(Exception):
 
 class Stopped(Exception):
     """A run of tests was stopped, and means nothing."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a run of tests ended. status: None at the time limit. seconds: by the clock. output: what it printed."""
-
-    status: int | None
-    seconds: float
-    output: str
 
 
 @dataclass(frozen=True)
@@ -64,7 +51,8 @@ class Copy:
 
     def __init__(self, root, files, folder):
         self.folder, self.temporary, self.now = Path(folder) / "copy", Path(folder) / "tmp", int(time.time())
-        self._stopped = threading.Event()
+        self.stopped = threading.Event()  # set by another thread to end what runs
+        self.passed = set()  # tests that have passed without a fault
         self.temporary.mkdir(parents=True)
         for name in files:
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -90,8 +78,8 @@ class Copy:
         self.now += 1
         os.utime(path, (self.now, self.now))
 
-    def run(self, words, limit):
-        """Run Python in the copy: `python WORDS`. Returns an Ended. None of its processes remain. Stopped after `stop`."""
+    def run(self, *words):
+        """(status, or None at the time limit; what is printed) of `python WORDS` in the copy. None of its processes remain."""
         mark, started = uuid.uuid4().hex, time.time()
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         environment |= {MARK: mark, "TMPDIR": str(self.temporary)}
@@ -101,125 +89,74 @@ class Copy:
                 stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=end_with_parent,
             )  # fmt: skip
             try:
-                status = self._status(process, limit)
+                status = self._status(process)
             finally:
-                self._end(process, mark, started)
+                end(process, mark, started)
             output.seek(0)
             text = output.read()
         for path in self.temporary.iterdir():
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-        return Ended(status, time.time() - started, text)
+        return status, text
 
-    def stop(self):
-        """End what runs in the copy, from another thread."""
-        self._stopped.set()
-
-    def _status(self, process, limit):
-        """The status of a process that has ended; None at the time limit."""
-        deadline = time.monotonic() + limit
-        while (left := deadline - time.monotonic()) > 0:
+    def _status(self, process):
+        deadline = time.monotonic() + LIMIT
+        while time.monotonic() < deadline:
             with suppress(subprocess.TimeoutExpired):
-                return process.wait(min(left, 1.0))
-            if self._stopped.is_set():
+                return process.wait(0.5)
+            if self.stopped.is_set():
                 raise Stopped
         return None
 
-    @staticmethod
-    def _end(process, mark, started):
-        """Kill what is left of a run: its group of processes, and those of jobs that it has started."""
-        clean = process.poll() == 0
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        while left := processes_with(f"{MARK}={mark}"):
-            for pid in left:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.02)
-        if not clean:
-            remove_orphaned_segments(since=started)
+    def tests(self, rung):
+        return self.run("-m", "pytest", "-x", "-q", "-m", "not long", "-p", "no:cacheprovider", *rung)
 
-
-class Trials:
-    """Tries faults in a Copy, one after another.
-
-    seconds: {test file or single test: what it takes without a fault}, of those that are known to pass without one. passed:
-    called as passed(test, seconds) for others, which enters them there. say: called with a line about what happens.
-    """
-
-    def __init__(self, copy, seconds, passed, say=lambda line: None):
-        self.copy, self.seconds, self.passed, self.say = copy, seconds, passed, say
-
-    def of(self, fault, rungs):
-        """The Outcome of a fault. rungs: lists of test files, to be run in this order. Unusable if they fail without it."""
+    def outcome(self, fault, rungs):
+        """The Outcome of a fault. rungs: lists of what pytest runs. Unusable if what fails then fails without it too."""
         start = time.monotonic()
-        outcome = lambda result, by="": Outcome(result, by, time.monotonic() - start)  # noqa: E731
         for rung in filter(None, rungs):
-            self._pass_without(rung)
-            with self.copy.planted(fault):
-                ended, limit = self._tests(rung), self._limit(rung)
-            if ended.status is None:
-                # A busy machine is no fault: it must be quick enough without one, now.
-                if self._tests(rung).seconds > limit / 2:
-                    self.say(f"the machine is busy: {fault.file} once more")
-                    for path in rung:
-                        self.passed(path, 2 * self.seconds[path])
-                    return self.of(fault, rungs)
-                return outcome("found", "the time limit")
-            if ended.status != 0:
-                by = FAILED.search(ended.output)
-                ran = by and by[0].startswith("FAILED") and NO_JOB not in ended.output
-                if not ran and not self._can_be_imported(fault):
-                    return outcome("unimportable")
-                return outcome("found", by[1] if by else f"exit status {ended.status}")
-        return outcome("unnoticed")
+            with self.planted(fault):
+                status, printed = self.tests(rung)
+                if status not in (0, 5):  # 5: all of its tests are long
+                    importable = self.run("-c", f"import {fault.module}")[0] == 0
+            if status not in (0, 5):
+                by = FAILED.search(printed)
+                if importable:
+                    self._pass_without([by[1]] if by else rung)
+                found = by[1] if by else "the time limit" if status is None else f"exit status {status}"
+                return Outcome("found" if importable else "unimportable", found, time.monotonic() - start)
+        return Outcome("unnoticed", "", time.monotonic() - start)
 
-    def _can_be_imported(self, fault):
-        """Whether the module with the fault can be imported."""
-        with self.copy.planted(fault):
-            return self.copy.run(["-c", f"import {fault.module}"], FIRST_LIMIT).status == 0
+    def _pass_without(self, tests):
+        """Unusable if tests fail twice without a fault: what fails by chance is to be mended, but is no reason to stop here."""
+        if not self.passed.issuperset(tests):
+            status, printed = self.tests(tests)
+            if status != 0 and self.tests(tests)[0] != 0:
+                raise Unusable(f"without a fault, tests fail: {' '.join(tests)}\n{printed}")
+            self.passed.update(tests)
 
-    def _limit(self, rung):
-        return TIMES * sum(self.seconds[path] for path in rung) + MORE
 
-    def _tests(self, rung, limit=None, options=()):
-        words = ["-m", "pytest", "-x", "-q", "-m", "not long", "-p", "no:cacheprovider", *options, *rung]
-        return self.copy.run(words, limit or self._limit(rung))
-
-    def _pass_without(self, rung):
-        """Run those tests without a fault that have not passed yet. Unusable if they fail."""
-        new = [path for path in rung if path not in self.seconds]
-        if new:
-            self.say(f"without a fault: {' '.join(new)}")
-            report = self.copy.folder / "without.xml"
-            ended = self._tests(new, FIRST_LIMIT, [f"--junitxml={report}"])
-            if ended.status != 0:  # once more: what fails by chance is to be mended, but is no reason to stop here
-                self.say(f"without a fault, a test has failed: {FAILED.findall(ended.output)}")
-                ended = self._tests(new, FIRST_LIMIT, [f"--junitxml={report}"])
-            if ended.status != 0:
-                raise Unusable(f"without a fault, tests fail: {' '.join(new)}\n{ended.output}")
-            cases = [
-                (case.get("classname"), case.get("name"), float(case.get("time")))
-                for case in xml.parse(report).iter("testcase")
-            ]
-            for path in new:
-                file, _, single = path.partition("::")
-                own = file.removesuffix(".py").replace("/", ".")
-                took = sum(time for name, test, time in cases if f"{name}.".startswith(f"{own}.") and single in ("", test))
-                self.passed(path, 1.0 + took)
+def end(process, mark, started):
+    """Kill what is left of a run: its group of processes, and those of jobs that it has started."""
+    clean = process.poll() == 0
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    while left := processes_with(f"{MARK}={mark}"):
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    if not clean:
+        remove_orphaned_segments(since=started)
 
 
 def digest(root, files):
-    """A checksum of some files of a repository."""
+    """A checksum of the files of a repository on which the results of tests depend."""
     found = sha256()
     for name in sorted(files):
-        found.update(f"{name}\0".encode() + (root / name).read_bytes())
+        if name.endswith((".py", ".toml")) and not name.startswith(("tests/mutants/", "docs/", "results/")):
+            found.update(f"{name}\0".encode() + (root / name).read_bytes())
     return found.hexdigest()[:16]
-
-
-def is_code(name):
-    """Whether it is a file on which the results of tests depend."""
-    return name.endswith((".py", ".toml")) and not name.startswith(("tests/mutants/", "docs/", "results/"))
 
 
 def files_of(root):
