@@ -9,7 +9,7 @@ import pytest
 
 from gridgrad.nn import Conv2d, Flatten, Linear, ReLU, Sequential
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.grid.process_grid import STAGE, GridDescription, ProcessGrid
+from gridgrad.parallel.grid.process_grid import STAGE, GridDescription
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.prediction.cost import Cost, message_seconds, step_time
@@ -23,8 +23,6 @@ from gridgrad.parallel.prediction.pipeline_cost import (
     planned_cuts,
 )
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
-from gridgrad.parallel.training.distribute import by_exchanges
-from tests.mpi import mpi
 from tests.parallel.pipeline.test_schedule import longest
 
 CORI, SLOW = read("cori-haswell"), read("ethernet-1g")
@@ -164,19 +162,6 @@ def test_cuts_leave_room_where_memory_is_short():
     assert free.cuts[0] < 6 and short.cuts == (7,)
     assert short.memory < 6e7 < free.memory and short.seconds > free.seconds
     assert none.cuts == free.cuts
-
-
-@mpi(2, 3)
-def test_route_and_order_of_a_partition_are_those_of_training(comm):
-    net, random = alike(4, 9), np.random.default_rng(0)
-    mine = owners_of(net, comm.size, lambda layer, _: random.integers(0, comm.size, layer.outputs))
-    found = partitioned(net, mine, 9, CORI, "async:3")
-    with ProcessGrid(comm, model=comm.size) as grid:
-        asked = PlacementSpec(grid.sizes, "hypergraph", owners=mine, pipelines=Pipelines())
-        _, stage_map = by_exchanges(alike(4, 9), grid, asked, None)
-    assert found.schedule.route == stage_map.route
-    order = schedule_names.parse("async:3").schedule_on(stage_map.route, found.schedule.micro_batches, stage_map.times)
-    assert [[one for one in row if one.op in "FBU"] for row in found.schedule.rows] == [list(row) for row in order.rows]
 
 
 def test_a_pipeline_of_a_partition_is_faster_and_needs_more_memory():
