@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import PurePosixPath
 
 ORDERS = "orders"  # the kind of the faults in the order of messages
+FEW = 4  # test files that use the same name
 RANDOM = "tests/random_networks/test_random_networks.py"
 FEW_RANDOM = [f"{RANDOM}::test_a_few_cases[{ranks}]" for ranks in (2, 3, 4)]
 
@@ -26,7 +27,7 @@ class Ladder:
     """root: of a repository. files: the paths of its files."""
 
     def __init__(self, root, files):
-        self.imports = cache(lambda path: imported((root / path).read_text()))
+        self.root, self.imports = root, cache(lambda path: imported((root / path).read_text()))
         self.tests = [path for path in sorted(files) if PurePosixPath(path).match("test_*.py") and path.startswith("tests/")]
 
     def rungs(self, fault):
@@ -37,7 +38,7 @@ class Ladder:
         folder = folder_of(fault.file)
         while folder and not (mirror := self.under(f"tests/{folder}")):
             folder = folder_of(folder).removeprefix(".")
-        about = [path for path in mirror if self.is_about(path, fault)]
+        about = self.about(fault, mirror)
         few = FEW_RANDOM if RANDOM in self.tests else []
         rest = [list(group) for _, group in groupby(self.tests, folder_of)]
         seen, rungs = set(), []
@@ -46,11 +47,16 @@ class Ladder:
             seen.update(rung)
         return rungs[:3], rungs[3:]
 
-    def is_about(self, path, fault):
-        """Whether a test file has the name of the module that a fault changes, or imports it."""
-        if PurePosixPath(path).stem == f"test_{PurePosixPath(fault.file).stem}":
-            return True
-        return fault.module in self.imports(path)
+    def about(self, fault, mirror):
+        """Those of some test files that have the name of the module that a fault changes, import it, or are a few that use
+        what it defines."""
+        stem = f"test_{PurePosixPath(fault.file).stem}"
+        found = [path for path in mirror if PurePosixPath(path).stem == stem or fault.module in self.imports(path)]
+        package = ".".join(fault.module.split(".")[:2])  # which collects names for users
+        for node in ast.parse((self.root / fault.file).read_text()).body:
+            users = [path for path in mirror if f"{package}.{getattr(node, 'name', '')}" in self.imports(path)]
+            found += users if len(users) <= FEW else []
+        return found
 
     def under(self, part):
         """The test files that a path stands for, or the single test that it is."""
