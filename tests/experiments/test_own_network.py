@@ -1,4 +1,4 @@
-"""`--net FILE.py:FUNCTION`: a network with a layer of one's own, on several ranks, in reports, checkpoints and sweeps."""
+"""`--net FILE.py:FUNCTION`: a network of one's own in reports, checkpoints and sweeps."""
 
 from pathlib import Path
 
@@ -8,26 +8,13 @@ from mpi4py import MPI
 from gridgrad.experiments.scaling import records
 from gridgrad.nn.zoo import network_names
 from tests.experiments.called import run_main
-from tests.experiments.programs import alone, refusal, trained
-from tests.mpi import mpi
-from tests.parallel.checkpoint.training import folder
+from tests.experiments.programs import refusal, trained
 
 OWN = """
-from gridgrad.nn import Linear
-from gridgrad.nn.device import xp
-from gridgrad.nn.layers.activations import Activation
-
-class Softplus(Activation):
-    def activate(self, x, y):
-        xp.logaddexp(x, x.dtype.type(0), out=y)
-
-    def slope(self, y, out):
-        xp.negative(y, out=out)
-        xp.expm1(out, out=out)
-        xp.negative(out, out=out)
+from gridgrad.nn import Linear, Tanh
 
 def make(shape, outputs):
-    return [Linear(*shape, 12), Softplus(), Linear(12, outputs)]
+    return [Linear(*shape, 12), Tanh(), Linear(12, outputs)]
 
 def wrong(shape, outputs):
     return [Linear(7, outputs), 1 / 0]
@@ -41,22 +28,11 @@ def none(shape, outputs):
 WORDS = "--net", "own.py:make", "--steps", 6, "--dtype", "float64", "--quiet"
 
 
-@mpi(2)
-def test_a_layer_of_ones_own_trains_on_any_grid(comm, monkeypatch):
-    with folder(comm) as place:
-        Path(place, "own.py").write_text(OWN)
-        monkeypatch.chdir(place)
-        comm.Barrier()
-        expected, _ = alone(comm, *WORDS)
-        found, _ = trained(comm, *WORDS, "--grid", "model=2")
-        assert found["net"] == expected["net"] == network_names.identified("own.py:make")
-        assert found["final_loss"] == pytest.approx(expected["final_loss"], rel=1e-10)
-
-
 def test_a_changed_file_is_noticed_and_a_checkpoint_does_not_choose_which_file_is_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(OWN)
     net = trained(MPI.COMM_SELF, *WORDS, "--checkpoint", "c")[0]["net"]
+    assert net == network_names.identified("own.py:make")
     predict = "c", "--data", "airfoil", "--out", "p.csv"
     assert f"has the network {net}, which is your own code" in refusal(MPI.COMM_SELF, "predict", predict)
     Path("own.py").rename("moved.py")
@@ -78,7 +54,7 @@ def test_what_is_wrong_in_the_file_is_said_with_its_line(tmp_path):
     file.write_text(OWN)
     (tmp_path / "torn.py").write_text("def make(:\n")
     cases = {
-        f"{file}:wrong": "own.py, line 19: ZeroDivisionError",
+        f"{file}:wrong": "own.py, line 8: ZeroDivisionError",
         f"{file}:few": r"of shape \(3,\), but \(2,\)",
         f"{file}:none": "must return a list of layers, not NoneType",
         f"{file}:mak": "did you mean make",

@@ -15,7 +15,6 @@ from gridgrad.datasets.part import Dataset, Part
 from gridgrad.nn import BatchNorm, Linear, ReLU, Sequential
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.checkpoint.manifest import digest
-from gridgrad.parallel.choose.trained import check_model, plain_model
 from tests.experiments.called import run_main
 from tests.experiments.programs import assert_refused, trained
 from tests.mpi import mpi
@@ -84,16 +83,6 @@ def test_what_can_not_be_used_is_refused(runs):
         ([runs / "damaged", *options, runs / "x.csv"], "x_std"),
         ([runs / "ck", *options, runs / "x.csv", "--data", "mnist", "--data-dir", runs], "mnist"),
     ])  # fmt: skip
-
-
-def test_a_model_is_checked():
-    good = plain_model(parallelize(Sequential([Linear(3, 2)], input_shape=(3,)), "batch=1"))
-    check_model(good, "here")
-    bad = {"net": 3, "sample_shape": [0], "outputs": "2", "loss": "hinge", "classes": ["a"], "x_mean": [1, 2], "x_std": 0.0,
-           "y_std": [float("nan"), 1], "dtype": "object", "input_names": ["a\n", "b", "c"]}  # fmt: skip
-    for wrong in ({name: value} for name, value in bad.items()):
-        with pytest.raises(ValueError, match="here: what it says of its network is damaged"):
-            check_model(good | wrong, "here")
 
 
 @mpi(1, 2, 3)

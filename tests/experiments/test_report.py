@@ -1,4 +1,4 @@
-"""How the time of a step and what was sent are put together from what each rank measured; progress; limits of machines."""
+"""How the time of a step and what was sent are put together from what ranks measured; comparisons; limits of machines."""
 
 import hashlib
 from types import SimpleNamespace
@@ -7,7 +7,7 @@ import pytest
 
 from gridgrad.experiments.benchmarks import rounds
 from gridgrad.experiments.benchmarks.rounds import in_minutes, quiet_rounds, ratios, shares
-from gridgrad.experiments.common import core_limits, progress, report
+from gridgrad.experiments.common import core_limits, report
 from tests import clock
 from tests.mpi import mpi
 from tests.parallel.equality import grids
@@ -76,32 +76,16 @@ def test_a_network_is_hashed_by_rows_as_if_it_were_gathered(comm, monkeypatch):
     assert report.digest(serial) == digest_of(serial.global_parameters())
 
 
-# ----- progress, and the limit on the time of a comparison
+# ----- the limit on the time of a comparison
 
 
 @pytest.fixture
 def now(monkeypatch):
-    """The clock of both."""
+    """The clock."""
     now = clock.Clock(1000.0)
-    monkeypatch.setattr(progress, "time", now)
     monkeypatch.setattr(rounds, "time", now)
     monkeypatch.setattr(rounds, "load_of_process", lambda seen: None)
     return now
-
-
-def test_a_line_is_printed_now_and_then(now, capsys):
-    seen = []
-    for thing in progress.progress(["a", "b", "c", "d"], "testing"):
-        seen.append(thing)
-        now.sleep(15)
-    assert seen == ["a", "b", "c", "d"]
-    assert capsys.readouterr().err.splitlines() == ["testing: 2 of 4, 0.5 minutes, 0.5 minutes left"]
-    for _ in progress.progress(range(1000), "a part", end=now.now + 90):
-        now.sleep(30)
-        if now.now >= 1120:
-            break
-    assert capsys.readouterr().err.splitlines() == ["a part: 1 of 1000, 0.5 minutes, 1.0 minutes left"]
-    assert list(progress.progress([1, 2], "testing", shown=False)) == [1, 2] and capsys.readouterr().err == ""
 
 
 def test_each_comparison_has_a_share_of_the_time_and_at_least_one_round(now, monkeypatch):
@@ -122,14 +106,6 @@ def test_no_round_begins_that_would_end_too_late(now):
 
 
 # ----- what a machine can do and take
-
-
-def test_the_fastest_of_several_calls_counts(monkeypatch):
-    clock = iter([0, 10, 14, 20, 22, 30, 33, 40])  # the end is at 1; calls take 4, 2 and 3
-    monkeypatch.setattr(core_limits.time, "perf_counter", lambda: next(clock))
-    calls = []
-    assert core_limits.least_seconds(lambda: calls.append(1), 1) == 2
-    assert len(calls) == 4  # with the one that warms up
 
 
 def test_rates_count_operations_and_the_bytes_that_are_read_and_written(monkeypatch):

@@ -118,15 +118,12 @@ def test_a_plain_job_is_started_again_by_supervise():
         ("cpu,gpu,gpu", 3, 4, 3),  # 2, 3 and 3 on the nodes
     ],
 )
-def test_gpus_are_asked_for_where_ranks_use_them(device, nodes, ranks, gpus, tmp_path):
+def test_gpus_are_asked_for_where_ranks_use_them(device, nodes, ranks, gpus):
     supervised, options = ("supervise", "--", *TRAIN, "--device", device), ("--nodes", nodes, "--ranks-per-node", ranks)
     for program in (("train", "--device", "cpu", f"--device={device}"), supervised):
         text = written(*options, program=program)
         assert (f"#SBATCH --gpus-per-node={gpus}\n" in text) == bool(gpus) and "--gpus-per-node=0" not in text
         assert "#SBATCH --gpus-per-node=7\n" in written(*options, "--gpus", 7, program=program)
-    (tmp_path / "study.toml").write_text('ranks = [1, 2, 4]\ndevice = ["cpu", "gpu"]\n')
-    for site, line in (("perlmutter", "--gpus-per-node=4"), ("juwels", "--gres=gpu:4")):  # of the largest run of a sweep
-        assert line in written("--site", site, "--ranks-per-node", 4, program=("sweep", str(tmp_path / "study.toml")))
 
 
 def test_a_script_of_ones_own_is_run_with_its_own_options(tmp_path, monkeypatch):

@@ -107,14 +107,16 @@ def test_a_report_has_what_was_measured_and_what_was_printed(comm):
 
 
 def test_early_stopping_tests_the_weights_and_statistics_of_the_best_epoch(tmp_path):
-    """The classes of bright and dark images are learnt soon, and then by heart."""
+    """As a training tells that ends there, in two pieces."""
     write_data(tmp_path, 2)
     found, _ = trained(MPI.COMM_SELF, *IMAGES[:-1], 40, "--data-dir", tmp_path)
     assert found["stopped_epoch"] == len(found["validation"]) == found["best_epoch"] + 2 < 40
     assert min(found["validation"]) == found["validation"][found["best_epoch"] - 1]
     assert found["steps"] == 3 * found["stopped_epoch"]  # of 17 of the 24 samples
     unstopped = [word for word in IMAGES[:-2] if word not in ("--patience", 2)]
-    again, _ = trained(MPI.COMM_SELF, *unstopped, "--steps", 3 * found["best_epoch"], "--data-dir", tmp_path)
+    steps, kept = 3 * found["best_epoch"], tmp_path / "c"
+    trained(MPI.COMM_SELF, *unstopped, "--steps", steps - 2, "--data-dir", tmp_path, "--checkpoint", kept)
+    again, _ = trained(MPI.COMM_SELF, *unstopped, "--steps", steps, "--data-dir", tmp_path, "--resume", kept)
     assert again["params_digest"] == found["params_digest"] and again["stopped_epoch"] is None
 
 
