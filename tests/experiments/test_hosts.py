@@ -85,6 +85,11 @@ def test_hosts_have_names_and_a_network_between_them(mark):
     assert "2 hosts" in link and "100 Mbit/s, 5000 us" in link
 
 
+def test_a_program_that_fails_gives_its_status(mark):
+    fails = "import sys; from mpi4py import MPI; sys.exit(7 * MPI.COMM_WORLD.rank)"
+    assert run("--hosts", 2, "-n", 2, *PYTHON, fails).returncode == 7
+
+
 @pytest.mark.long
 def test_two_runs_at_once_and_an_end_from_outside_leave_nothing(mark):
     """By the signals of Ctrl-C and of a scheduler, and by force."""
