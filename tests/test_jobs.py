@@ -11,7 +11,6 @@ import pytest
 
 from gridgrad.experiments.launching.leftovers import processes
 from gridgrad.nn.kernels import gemm
-from gridgrad.parallel.grid.collectives import COLLECTIVES
 from tests import jobs
 from tests.jobs import Jobs
 from tests.killer import segments_of
@@ -57,14 +56,9 @@ def runs_alone(comm):
 @mpi(2)
 def fails_on_rank_1(comm):
     if comm.rank == 1:
+        print("what it printed")
         raise ZeroDivisionError("on one rank")
     comm.Barrier()
-
-
-@mpi(2)
-def fails_on_all(comm):
-    print("what it printed")
-    raise ZeroDivisionError("on all ranks")
 
 
 @mpi(2)
@@ -96,11 +90,6 @@ def finds_the_process_unchanged(comm):
 @mpi(2)
 def leaves_a_module_changed(comm):
     gemm.LONG_PRODUCT = "changed"
-
-
-@mpi(2)
-def leaves_a_row_in_a_table(comm):
-    COLLECTIVES["shout"] = COLLECTIVES["broadcast"]
 
 
 @mpi(2)
@@ -142,11 +131,9 @@ def ticks(pid):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (fails_on_rank_1, ["[rank 1 of 2]\n", "ZeroDivisionError: on one rank"]),
-        (fails_on_all, ["[ranks 0, 1 of 2]\n", "ZeroDivisionError: on all ranks", "[printed]\nwhat it printed"]),
+        (fails_on_rank_1, ["[rank 1 of 2]\n", "ZeroDivisionError: on one rank", "[printed]\nwhat it printed"]),
         (is_killed, ["the rank has ended"]),
         (leaves_a_module_changed, ["[ranks 0, 1 of 2]\n", "nn.kernels.gemm.LONG_PRODUCT changed"]),
-        pytest.param(leaves_a_row_in_a_table, ["parallel.grid.collectives.COLLECTIVES['shout']"], marks=pytest.mark.long),
         (leaves_a_message, ["[ranks 0, 1 of 2]\n", "leaves a message behind"]),
         (leaves_a_communicator, ["[ranks 0, 1 of 2]\n", "the test leaves 1 communicators behind"]),
     ],
