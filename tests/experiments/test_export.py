@@ -157,9 +157,10 @@ def check(actions, whole):
     ranks = list(graph(actions, whole))
     play(ranks)
     for steps, mine in zip(ranks, actions, strict=True):
-        found = defaultdict(list)
-        for step in steps.values():
+        found, waited = defaultdict(list), {label for step in steps.values() for label in step.needs}
+        for label, step in steps.items():
             found[step.what].append(step.amount)
+            assert step.what != "receive" or label in waited
         assert sum(found.pop("compute", [])) == pytest.approx(sum(one.seconds for one in mine if isinstance(one, Compute)))
         sends, collectives = ([one for one in mine if isinstance(one, kind)] for kind in (Send, Collective))
         apart = [one for one in collectives if one.kind not in whole]
@@ -240,7 +241,7 @@ def chakra(folder, actions):
 
 
 def test_traces_of_chakra_are_the_operations_in_whole_microseconds(tmp_path):
-    computed, (_, compute, _, after) = chakra(tmp_path, [[*[Compute("a", 0.3e-6, 1.6)] * 10, Send(1, 0, 1)], SECOND])
+    computed, (_, compute, _, after) = chakra(tmp_path, [[*[Compute("a", 0.27e-6, 1.6)] * 10, Send(1, 0, 1)], SECOND])
     assert sum(values["micros"] for *_, values in computed) == 3 and computed[0][2]["num_ops"] == 2
     message = {"comm_src": 0, "comm_dst": 1, "comm_tag": 1, "comm_size": 1, "is_cpu_op": False, "micros": 0}
     assert computed[-1] == ("send", (10,), message)  # simulators know no empty messages
