@@ -5,7 +5,6 @@ import pytest
 
 from gridgrad.nn import (
     MSE,
-    SGD,
     BatchNorm,
     Concat,
     Context,
@@ -24,7 +23,6 @@ from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.placements import Invariant, Replicate
 from gridgrad.parallel.plans.place_network import Placed
 from tests.mpi import mpi
-from tests.parallel.equality import assert_same, parallel, serial
 
 
 def mlp(seed=0):
@@ -79,22 +77,6 @@ def test_each_rank_gets_the_whole_gradient_of_its_input_block(comm):
             assert dx.shape == mine.shape, plan
             for found in dx, again:
                 assert np.allclose(found, expected[net.input_block(6)], rtol=0, atol=1e-12 * np.abs(expected).max()), plan
-
-
-@mpi(2)
-def test_normalisation_behind_a_layer_whose_outputs_all_ranks_hold_has_partial_gradients(comm):
-    def net():
-        return Sequential([Linear(7, 11), BatchNorm(11), ReLU(), Linear(11, 2)], seed=3, dtype=np.float64)
-
-    def sgd(net):
-        return SGD(net, lr=0.05, momentum=0.9)
-
-    rng = np.random.default_rng(0)
-    batches = [(rng.standard_normal((samples, 7)), rng.standard_normal((samples, 2))) for samples in (13, 5)]
-    expected = serial(net(), sgd, "mse", batches)
-    for plan in ("laugier", "out,in", "redundant", "redundant,in"):
-        with ProcessGrid(comm, model=2) as grid:
-            assert_same(parallel(net(), grid, plan, sgd, "mse", batches), expected, 1e-10, plan)
 
 
 @mpi(4)
