@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from gridgrad.experiments import supervise
 from gridgrad.experiments.launching import start_ranks
 from gridgrad.experiments.launching.start_ranks import PASSED_ON, answering, launcher_options, nodes_in, nodes_of_allocation
 from gridgrad.experiments.supervise import HALTED, fitting, grids_of
@@ -107,6 +108,22 @@ def test_how_a_start_ends_says_whether_there_is_another_one(ends, options, statu
     assert (ended, len(started)) == (status, starts)
     if options[:1] == ("--halt",):
         assert supervised("--ranks", 1, *options)[:2] == (HALTED, started)
+
+
+def test_the_next_start_waits_for_the_lock_of_the_job_before(played, monkeypatch):
+    """As of a node that is gone, whose lock the file server still holds."""
+    answers = [BlockingIOError(11, "held")] * 2
+
+    def lock(folder):
+        if answers:
+            raise answers.pop()
+        return SimpleNamespace(release=lambda: None)
+
+    jobs = SimpleNamespace(signalled=None, pause=lambda seconds: None)
+    one = supervise.Supervisor([], played, [], 1, {}, "", 0, 0, None, jobs, [{}])
+    monkeypatch.setattr(supervise, "lock", lock)
+    one._wait_for_lock()
+    assert answers == []
 
 
 def test_nodes_that_do_not_answer_are_left_out_and_the_grid_becomes_smaller(played, supervised):
