@@ -2,7 +2,7 @@
 
 import random
 
-from tests.random_networks.case import Case, random_case
+from tests.random_networks.case import DTYPES, Case, random_case
 from tests.random_networks.layers import BRANCHING
 
 LENGTHS = 6, 8, 9, 13, 16, 17  # of images, beside those of other cases
@@ -20,6 +20,7 @@ def wider_case(seed, ranks=1):
     return Case(
         wider(rng, usual.layers), shape, optimizer=any_optimizer(rng), lr=any_schedule(rng), loss=usual.loss,
         batch_sizes=usual.batch_sizes, micro_batches=usual.micro_batches, start=usual.start, seed=usual.seed,
+        dtype=rng.choice(DTYPES),
     )  # fmt: skip
 
 
