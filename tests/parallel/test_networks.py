@@ -93,8 +93,9 @@ def test_ranks_divide_the_samples(comm):
 
 
 @mpi(3)
-def test_ranks_divide_the_weights(comm):
-    trains_as_the_serial_network(comm, mlp, FEATURES, {"model": 3}, plan="out,in,out")
+def test_ranks_divide_the_weights_or_compute_a_layer_redundantly(comm):
+    for plan in ("out,in,out", "out,in,redundant"):
+        trains_as_the_serial_network(comm, mlp, FEATURES, {"model": 3}, plan=plan)
 
 
 @mpi(3)
@@ -138,7 +139,6 @@ def test_a_pipeline_of_micro_batches(comm):
 
 @mpi(3)
 def test_a_schedule_in_a_file(comm):
-    """It says how many micro-batches there are."""
     trains_as_the_serial_network(comm, mlp, FEATURES, {"stage": 3}, pipeline=own_file(3, 3).name)
 
 
@@ -172,7 +172,7 @@ def test_a_data_set_is_read_by_the_ranks_that_need_it(comm):
     errors = np.square(outputs * targets.std(0) + targets.mean(0) - targets).mean(axis=0)
     for reader in READERS:
         with ProcessGrid(comm, batch=2, model=2) as grid:
-            net = parallelize(mlp(), grid, "out")
+            net = parallelize(mlp(), grid, "out,in,redundant")
             samples = READERS[reader](net, part)
             found = evaluate(net, part, "mse", samples, batch_size=4)
             assert found["rmse"] == pytest.approx(np.sqrt(errors), rel=1e-12), reader
