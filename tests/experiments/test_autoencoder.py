@@ -85,7 +85,7 @@ def test_processors_and_memory_count_once_and_counters_start_again_from_zero(tmp
     write(tmp_path, package=4 * 10**6, core=10**6, dram=2 * 10**6 + 5, psys=10**8)
     assert meter.read() == pytest.approx(3 + 3 + 2)  # of two processors
     write(tmp_path, package=10**6, dram=2 * 10**6 + 5)
-    assert meter.read() == pytest.approx(8 + 2 * (LARGEST + 1 - 3 * 10**6) / 1e6)
+    assert meter.read() == pytest.approx(8 + 2 * (LARGEST + 1 - 3 * 10**6) / 1e6, rel=1e-13)
 
 
 def refuse(zone):
