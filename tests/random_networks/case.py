@@ -141,7 +141,7 @@ class Case:
         """What `owners` stands for, with the sizes of this network."""
         ranks, rng = self.grid.get("model", 1), self.rng
         layers = weighted(self.alike)
-        if not self.owners or ranks == 1 or self.plan_text() == "marques":
+        if not self.owners or ranks == 1:
             return None
         if self.plan_text() != "hypergraph":
             found = {layer.name: Partition.owned(rng.integers(0, ranks, width(layer)), ranks) for layer in layers}
@@ -303,7 +303,7 @@ def laugier(rng, case, ranks):
 
 def marques(rng, case, ranks):
     grid = random_grid(rng, ranks, ("batch", "model", "model"))
-    return replace(case, grid=grid, plan="marques", shares=random_shares(rng, grid))
+    return replace(case, grid=grid, plan="marques", shares=random_shares(rng, grid), owners=rng.choice(("", "some")))
 
 
 def hypergraph(rng, case, ranks):
