@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -187,25 +186,6 @@ def test_no_text_is_taken_for_markup():
     seen = Seen(page_text.html(made_up(EVIL)))
     assert seen.open == [] and seen.scripts == 1 and not any("onerror" in link for link in seen.links if link[0] != "#")
     assert "".join(seen.texts).count(EVIL) > 20
-
-
-def test_the_summary_has_the_main_claims_and_the_page_all():
-    made = made_up("a text")
-    html, alone = page_text.html(made), page_text.markdown(made)
-    assert alone.count("- ✗ a text") == alone.count("- ✓ a text") == 1 and "about 3 minutes" in alone
-    markdown = page_text.markdown(replace(made, sections=2 * made.sections))
-    assert markdown.count("- ✗ a text") == 2 and "- ✓" not in markdown
-    assert html.count('<li class="entry">') == 2 and "too short for 1 of its parts" in html
-    assert html.index("Does it hold here?") < html.index("How can I run it?") < html.index("Further claims")
-
-
-def test_few_rows_are_shown_and_all_are_in_the_file():
-    rows = tuple(ItemRow(f"row {i}", Cited(1.0, PRINTED, "Table 1") if i % 2 else None, float(i)) for i in range(20))
-    item = Item("Table 1", "t", "s", rows)
-    assert [row.label for row in page_text.shown(item)] == [f"row {i}" for i in (1, 3, 5)]
-    section = page.Section("p", "t: x", items=(item,))
-    values = page.of_section(section)["items"][0]["values"]
-    assert len(values) == 30 and values[1] == {"label": "row 1", "kind": PRINTED, "value": 1.0, "place": "Table 1"}
 
 
 def test_the_page_of_what_is_kept_and_of_what_was_measured_now(tmp_path, monkeypatch):

@@ -81,46 +81,6 @@ def test_ideal_lines(tmp_path, kind, scalings, ideal):
     assert list(line.get_ydata()) == pytest.approx(ideal)
 
 
-def grey(axes):
-    """The ideal lines of a panel: {ranks: value} of each."""
-    return [dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in axes.lines if line.get_color() == looks.GREY]
-
-
-def as_long_as(samples):
-    """The seconds of steps of which a sample takes so many seconds."""
-    return lambda point, _: samples * point.settings["batch_size"] / point.ranks**0.8
-
-
-def test_each_batch_has_an_ideal_line_of_its_own(tmp_path):
-    made = made_up.records(seconds=as_long_as(1e-3), batch_size=[64, 256])
-    figure, [axes] = drawn(tmp_path, "time", made)
-    assert grey(axes) == [pytest.approx({ranks: first / ranks for ranks in (1, 2, 4)}) for first in (64, 256)]
-    assert legend(figure)[-1] == "ideal"
-    _, [axes] = drawn(tmp_path, "speedup", made)
-    assert grey(axes) == [pytest.approx({1: 1, 2: 2, 4: 4})]  # the same for both
-
-
-def test_where_many_ideal_lines_would_differ_none_is_drawn(tmp_path):
-    made = made_up.records(seconds=as_long_as(1e-3), batch_size=[2**n for n in range(4, 9)], schemes=["batch"])
-    figure, [axes] = drawn(tmp_path, "time", made)
-    assert grey(axes) == [] and "ideal" not in legend(figure)
-    figure, [axes] = drawn(tmp_path, "speedup", made)
-    assert len(grey(axes)) == 1 and "ideal" in legend(figure)
-
-
-def test_without_a_run_on_one_rank_each_line_has_an_ideal_one_from_its_first_point_on(tmp_path):
-    slow = lambda point, _: (0.1 if point.settings["grid"].startswith("batch=1") else 0.06) / point.ranks  # noqa: E731
-    _, [axes] = drawn(tmp_path, "time", made_up.records(seconds=slow, ranks=[2, 4]))
-    assert grey(axes) == [pytest.approx({2: 30, 4: 15}), pytest.approx({2: 50, 4: 25})]
-
-
-def test_what_was_measured_and_what_is_predicted_have_ideal_lines_of_their_own_as_far_as_they_go(tmp_path):
-    _, [axes] = drawn(tmp_path, "time", [*made_up.records(), *made_up.predicted(ranks=[1, 8, 64], schemes=["batch"])])
-    assert [line for line in grey(axes) if len(line) > 2] == [
-        pytest.approx({1: 100, 2: 50, 4: 25}), pytest.approx({1: 80, 8: 10, 64: 1.25})
-    ]  # fmt: skip
-
-
 def test_strong_and_weak_scaling_are_panels_and_each_kind_of_efficiency_shows_its_own(tmp_path):
     made = made_up.records(nets=["mlp:8,relu", "mlp:9,relu"], scaling=["strong", "weak"])
     figure, panels = drawn(tmp_path, "speedup", made)
@@ -190,23 +150,6 @@ def test_lines_without_a_run_on_one_rank_are_left_out_and_named(tmp_path):
             scaling.draw(lines[1:], kind)
 
 
-@pytest.mark.parametrize("width", [2.0, looks.COLUMN, looks.PAGE])
-def test_figures_of_any_width_are_legible_and_nothing_is_cut_off(tmp_path, width):
-    nets = [f"mlp:{','.join(['1024'] * 9)},relu", "mlp:8,relu"]
-    long = {"processor": "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz (Sapphire Rapids, 4 sockets)", "mpi": "a library 1.0"}
-    made = made_up.records(lambda record: {"environment": long}, nets=nets, ranks=[1, 2, 8, 64], scaling=["strong", "weak"])
-    made += made_up.predicted(nets=nets, ranks=[1, 2, 4096, 16384])
-    figure, _ = drawn(tmp_path, "speedup", made, looks.Look(width))
-    assert figure.get_figwidth() == pytest.approx(width)
-
-
-def test_a_figure_is_as_high_as_asked_for_and_may_have_no_caption(tmp_path):
-    figure, _ = drawn(tmp_path, "time", look=looks.Look(height=2.0, caption=False))
-    assert figure.get_figheight() == 2 and words(figure) == ""
-    with pytest.raises(ValueError, match="--height 1 leaves no room for the panels: give 2.* or more"):
-        drawn(tmp_path, "time", look=looks.Look(looks.COLUMN, 1.0))
-
-
 def test_failures_and_few_runs_are_said(tmp_path):
     failed = lambda record: {"failed": "no memory", "seconds_per_step": None} if record["P"] == 4 else {}  # noqa: E731
     few = [record for record in made_up.records(failed, schemes=["batch"]) if record["repeat"] < 3]
@@ -216,41 +159,6 @@ def test_failures_and_few_runs_are_said(tmp_path):
     assert of_colour(axes, "batch").keys() == {1, 2}
     with pytest.raises(ValueError, match="give more --steps"):
         scaling.draw(made_up.lines_of(tmp_path, a=made_up.records(seconds=lambda *_: None)), "time")
-
-
-def test_many_series_differ_in_colour_or_marker():
-    found = looks.styles(["batch", "auto", *map(str, range(50))])
-    assert len({(style.colour, style.marker, style.pattern) for style in found.values()}) == 52
-    assert found["auto"] == looks.styles(["auto"])["auto"]  # the same in all figures
-
-
-def test_numbers_of_ranks_that_do_not_fit_are_not_written():
-    _, axes = plt.subplots(figsize=(2.2, 2))
-    ranks = [2**n for n in range(15)]
-    looks.ranks_axis(axes, ranks)
-    shown = axes.get_xticks()
-    assert set(shown) < set(ranks) and ranks[-1] in shown and 2 < len(shown) < 12
-    looks.ranks_axis(axes, [4])
-    assert list(axes.get_xticks()) == [4] and axes.get_xlim()[0] < 4 < axes.get_xlim()[1]
-
-
-@pytest.mark.parametrize(
-    ("least", "most", "base"),
-    [(1, 1, 10), (0.95, 1.1, 10), (2, 7, 10), (1e-3, 5e-2, 10), (1e-6, 1e3, 10), (0.02, 4, 2), (1, 2**14, 2)],
-)
-def test_logarithmic_axes_have_a_few_round_numbers(least, most, base):
-    _, axes = plt.subplots()
-    looks.log_axis(axes, [least, most], base)
-    low, high = axes.get_ylim()
-    assert low < least and most < high
-    shown = [value for value in axes.get_yticks() if low <= value <= high]
-    assert (1 if most == least else 2) <= len(shown) <= 11
-
-
-def test_texts_are_broken_behind_commas_and_where_they_must():
-    text = looks.wrapped("mlp:1024,1024,1024,relu", 0.6, 8)
-    assert text.replace("\n", "") == "mlp:1024,1024,1024,relu" and all(line.endswith(",") for line in text.split("\n")[:-1])
-    assert max(map(len, looks.wrapped("x" * 40, 0.6, 8).split("\n"))) == looks.letters(0.6, 8)
 
 
 def test_figures_are_written_in_each_form_with_fonts_that_publishers_take(tmp_path):
@@ -284,7 +192,7 @@ def test_bad_figures_are_refused(tmp_path, monkeypatch, arguments, message):
     assert [path.name for path in tmp_path.iterdir()] == ["s.jsonl"]
 
 
-@pytest.mark.parametrize("name", ["speedup", "breakdown", "scaling_predicted"])
+@pytest.mark.parametrize("name", ["speedup", "breakdown"])
 def test_kept_results_are_drawn(name):
     lines = curves.read([f"results/{name}.jsonl"])
     assert {line.name for line in lines} <= {"batch", "model", "2d", "height", "auto"}

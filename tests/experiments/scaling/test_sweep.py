@@ -144,17 +144,6 @@ def test_no_run_is_started_that_would_end_after_the_minutes(made_up_runs, tmp_pa
     assert now == 4  # of 1.5 seconds each, within 6
 
 
-def test_a_log_says_now_and_then_which_run_is_done_and_how_long_the_rest_takes(made_up_runs, tmp_path, monkeypatch, capsys):
-    clock = [0.0]
-    monkeypatch.setattr(sweep.time, "monotonic", lambda: clock[0])
-    made_up_runs.after = lambda point: clock.__setitem__(0, clock[0] + 12)
-    sweep.sweep(Study({"ranks": [1, 2], "schemes": ["batch"]}), tmp_path / "s.jsonl")
-    assert capsys.readouterr().err.splitlines() == [
-        "sweep: run 3 of 12, 2 min left", "sweep: run 6 of 12, 72 s left", "sweep: run 9 of 12, 36 s left",
-        "sweep: run 12 of 12, 0 s left",
-    ]  # fmt: skip
-
-
 def test_short_points_go_on_where_there_is_no_time_for_a_long_one(made_up_runs, tmp_path, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(sweep.time, "monotonic", lambda: clock[0])
