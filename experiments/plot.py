@@ -3,7 +3,7 @@
 gridgrad plot speedup results/speedup.jsonl --out speedup.pdf --out speedup.png
 gridgrad plot speedup results/speedup.jsonl --out page.html
 gridgrad plot weak measured.jsonl predicted.jsonl --only "batch;model" --height 2
-gridgrad plot time results/scaling_predicted.jsonl --where "network=vgg16;scaling=strong"
+gridgrad plot time predicted.jsonl --where "network=vgg16;scaling=strong"
 gridgrad plot breakdown results/breakdown.jsonl
 gridgrad plot breakdown plain.json overlap.json
 gridgrad plot compare --across reduction plain.jsonl overlap.jsonl

@@ -8,6 +8,8 @@ import numpy as np
 from gridgrad.nn.device import to_device, xp
 from gridgrad.parallel.sync.power_sgd import PowerSGDReduction
 
+MOST_STEPS = 1 << 53  # of a training
+
 
 @dataclass
 class State:
@@ -38,10 +40,13 @@ class NetworkState:
         return State(arrays, buffers=buffers, numbers={"step": net.step})
 
     def load(self, state):
-        """Take over a state of the same names. Collective."""
+        """Take over a state of the same names. ValueError if its step is none. Collective."""
+        step = state.numbers["step"]
+        if type(step) is not int or not 0 <= step < MOST_STEPS:
+            raise ValueError(f"{step!r} is no number of training steps")
         with self.net.exclusive():
             copy_over(state, self.state())
-        self.net.step = state.numbers["step"]
+        self.net.step = step
 
 
 class OptimizerState:
