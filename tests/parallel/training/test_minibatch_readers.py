@@ -1,4 +1,7 @@
-"""All ways to bring samples to the ranks bring the same ones, with the bytes of the paper; an epoch visits each sample once."""
+"""All ways to bring samples to the ranks bring the same ones, with the bytes of the paper; an epoch visits each sample once.
+
+What is evaluated and predicted with them is that of the serial network.
+"""
 
 import numpy as np
 import pytest
@@ -6,33 +9,42 @@ import pytest
 from gridgrad.datasets import Part
 from gridgrad.experiments.common.scatter_readers import READERS
 from gridgrad.nn import Conv2d, Flatten, Linear, ReLU, Sequential
-from gridgrad.parallel import ProcessGrid, evaluate, parallelize
+from gridgrad.parallel import ProcessGrid, evaluate, parallelize, predict
 from gridgrad.parallel.training.steps import minibatch_indices, steps_per_epoch
 from tests.mpi import mpi
 
 
 @mpi(2, 4)
-def test_readers_agree_and_so_do_evaluations(comm):
-    """Along all axes, where inputs and targets are divided in different ways, and where some ranks have nothing."""
+def test_readers_agree_and_so_do_evaluations_and_predictions(comm):
+    """Where inputs and targets are divided in different ways, or some ranks have nothing. Errors have the units of the data."""
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 256, (29, 7, 5, 3)).astype(np.uint8), rng.integers(0, 3, 29).astype(np.uint8)
+    targets, mean, scale = rng.standard_normal((29, 3)), np.arange(3.0), np.array([2.0, 3.0, 5.0])
     part = Part(x, y, np.ones(3), np.full(3, 2.0), dtype=np.float64)
+    values = Part(x, targets, np.ones(3), np.full(3, 2.0), mean, scale, dtype=np.float64)
     serial = Sequential([Conv2d(3, 4, 3, padding=1), ReLU(), Flatten(), Linear(140, 3)], 4, np.float64, (7, 5, 3))
-    right = 100 * np.mean(serial.predict((x - 1.0) / 2).argmax(axis=1) == y)
+    outputs = serial.predict((x - 1.0) / 2)
+    right = 100 * np.mean(outputs.argmax(axis=1) == y)
+    errors = np.sqrt(np.square(outputs * scale + mean - targets).mean(axis=0))
     indices = np.array([28, 0, 7, 9, 2, 2, 13, 5])
-    grids = [({"height": 2}, "fewest-bytes"), *[({"model": 2}, plan) for plan in ("in", "replicate", "conv=width,linear=in")]]
-    for sizes, plan in (*grids, ({"stage": 2}, None)):
-        axis = next(iter(sizes))
-        shares = [] if axis == "stage" else [{axis: (0, 2)}]
-        for uneven in (None, *shares):
-            with ProcessGrid(comm, batch=comm.size // 2, **sizes) as grid:
-                net = parallelize(serial, grid, plan, shares=uneven)
-                for name, reader in READERS.items():
-                    block, labels = reader(net, part).load(indices)
-                    assert np.array_equal(block, (x[indices][net.input_block(8)] - 1.0) / 2), (name, sizes, plan)
-                    assert np.array_equal(labels, y[indices][net.output_rows(8)]), (name, sizes, plan)
-                    found = evaluate(net, part, "cross-entropy", reader(net, part), batch_size=7)
-                    assert found["accuracy"] == pytest.approx(right) and comm.bcast(found) == found, (name, sizes, plan)
+    for sizes, plan, shares in (
+        ({"height": 2}, "fewest-bytes", None),
+        ({"model": 2}, "in", None),
+        ({"model": 2}, "out,redundant", None),
+        ({"model": 2}, "conv=width,linear=in", {"model": (0, 2)}),
+        ({"stage": 2}, None, None),
+    ):
+        with ProcessGrid(comm, batch=comm.size // 2, **sizes) as grid:
+            net = parallelize(serial, grid, plan, shares=shares)
+            for name, reader in READERS.items():
+                block, labels = reader(net, part).load(indices)
+                assert np.array_equal(block, (x[indices][net.input_block(8)] - 1.0) / 2), (name, sizes, plan)
+                assert np.array_equal(labels, y[indices][net.output_rows(8)]), (name, sizes, plan)
+                found = evaluate(net, part, "cross-entropy", reader(net, part), batch_size=7)
+                assert found["accuracy"] == pytest.approx(right) and comm.bcast(found) == found, (name, sizes, plan)
+            assert evaluate(net, values, "mse", reader(net, values), batch_size=7)["rmse"] == pytest.approx(errors, rel=1e-10)
+            predicted = predict(net, values, reader(net, values), batch_size=7)
+            assert (predicted is None) == (comm.rank > 0) and (comm.rank or np.allclose(predicted, outputs, rtol=1e-10))
 
 
 @mpi(4)
@@ -52,7 +64,7 @@ def test_scatters_send_the_bytes_of_the_paper(comm):
             assert [comm.allreduce(records["minibatch", kind].bytes) for kind in ("scatter", "broadcast")] == expected
 
 
-@pytest.mark.parametrize(("count", "batch_size"), [(29, 7), (28, 7), (5, 5), (5, 1)])
+@pytest.mark.parametrize(("count", "batch_size"), [(29, 7), (28, 7), (5, 1)])
 def test_an_epoch_visits_every_sample_once(count, batch_size):
     per_epoch = steps_per_epoch(count, batch_size)
     orders = []

@@ -19,9 +19,6 @@ from gridgrad.nn import (
 )
 from gridgrad.nn.device import to_device, to_host
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.placement.layout import Layout
-from gridgrad.parallel.placement.placements import Invariant, Replicate
-from gridgrad.parallel.plans.place_network import Placed
 from tests.mpi import mpi
 
 
@@ -105,12 +102,9 @@ def test_the_state_is_gathered_to_the_first_rank_and_loaded_from_it(comm):
         held = 8 * sum(p.size for _, p in net.parameters if p.layout.sharded)
         assert (state is None) == (comm.rank > 0)
         assert sent <= held and (sent > 0) == (comm.rank > 0 and grid.coordinates["batch"] == 0)
-        changed = {"0.bias": expected["0.bias"] + 1}
         other = parallelize(mlp(seed=1), grid, "out")
         other.load_state_dict(state)
         found = [net.state_dict(everywhere=True), other.state_dict(everywhere=True)]
-        other.load_state_dict(changed if comm.rank == 0 else None, strict=False)
-        found.append(other.state_dict(everywhere=True) | {"0.bias": other.state_dict(everywhere=True)["0.bias"] - 1})
         for loaded in found:
             assert all(np.allclose(loaded[name], value, rtol=0, atol=1e-15) for name, value in expected.items())
         with pytest.raises(ValueError, match="rank 0 has no state"):
@@ -126,12 +120,3 @@ def test_a_rank_holds_only_its_block_and_can_wait_for_its_memory(comm):
             _ = net.params
         net.allocate()
         assert len(net.params) == net.size <= (100 * 200 + 200 * 40) / 4 + 240
-
-
-def test_an_end_at_which_a_loss_gives_other_gradients_can_not_be_placed():
-    """Every rank would compute the whole gradient of outputs that are replicated, where a partial sum is expected."""
-    ends = Layout((None, 3), {"model": 2}, {"model": Invariant()})
-    assert Placed([], {}, ends, ends, [[]], [ends, ends]).layers == []
-    wrong = Layout((None, 3), {"model": 2}, {"model": Replicate()})
-    with pytest.raises(ValueError, match="must be Partial.*its own adjoint"):
-        Placed([], {}, ends, wrong, [[]], [ends, ends])
