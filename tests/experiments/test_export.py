@@ -1,6 +1,5 @@
 """A step for other simulators: what is predicted is in it, what is in it is predicted, and it can be done to its end."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from gridgrad.experiments import explain
 from gridgrad.experiments.export import graphs, simgrid
 from gridgrad.experiments.export.actions import Collective, Compute, Expect, Receive, Send, step_actions
 from gridgrad.experiments.export.messages import meetings, operations
-from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, GridDescription, places
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import Cost
@@ -40,7 +38,7 @@ class Step(NamedTuple):
     meets: tuple = ()  # (sender, receiver, tag) of a message, the ranks of a collective
 
 
-def graph(actions, whole=()):
+def graph(actions, whole):
     """{number: Step} of each rank. whole: the kinds of collectives that stay what they are."""
     for rank, (mine, lists) in enumerate(zip(actions, meetings(actions), strict=True)):
         steps = {}
@@ -131,8 +129,6 @@ def layers_agree(net, asked, actions, batch_size, on):
         assert sorted((one.kind, one.nbytes) for one in collectives) == sorted(
             (work.name, work.nbytes) for work in cost.works if work.group is not None
         )
-        for one in collectives:
-            assert one.messages is None or sum(one.messages.values()) == one.nbytes and one.place not in one.messages
 
 
 def pipelines_agree(net, asked, actions, batch_size, on):
@@ -153,36 +149,20 @@ def pipelines_agree(net, asked, actions, batch_size, on):
 
 
 def check(actions, whole):
-    """Their operations can be done, and have their seconds, messages and bytes."""
+    """Their operations can be done, and have their seconds and bytes."""
     ranks = list(graph(actions, whole))
     play(ranks)
     for steps, mine in zip(ranks, actions, strict=True):
-        found, waited = defaultdict(list), {label for step in steps.values() for label in step.needs}
-        for label, step in steps.items():
-            found[step.what].append(step.amount)
-            assert step.what != "receive" or label in waited
-        assert sum(found.pop("compute", [])) == pytest.approx(sum(one.seconds for one in mine if isinstance(one, Compute)))
-        sends, collectives = ([one for one in mine if isinstance(one, kind)] for kind in (Send, Collective))
-        apart = [one for one in collectives if one.kind not in whole]
-        sent = found.pop("send", [])
-        assert sum(sent) == sum(one.nbytes for one in sends + apart)
-        assert len(sent) == len(sends) + sum(map(messages_of, apart))
-        found.pop("receive", None)  # each is what another rank sends
-        kept = sorted((one.kind, one.nbytes) for one in collectives if one.kind in whole)
-        assert sorted((kind, nbytes) for kind, of in found.items() for nbytes in of) == kept
+        computed = sum(step.amount for step in steps.values() if step.what == "compute")
+        assert computed == pytest.approx(sum(one.seconds for one in mine if isinstance(one, Compute)))
+        sent = sum(step.amount for step in steps.values() if step.what not in ("compute", "receive"))
+        assert sent == sum(one.nbytes for one in mine if isinstance(one, (Send, Collective)))
 
 
-def messages_of(one):
-    """How many messages a rank sends in a Collective that is written as messages."""
-    return len(one.messages) if one.messages is not None else COLLECTIVES[one.kind].rounds(len(one.ranks))
-
-
-def test_giant_messages_and_ranks_that_enter_other_collectives_are_refused(tmp_path):
-    giant = [[Collective("big", "exchange", (0, 1), place, 3 << 30, {1 - place: 3 << 30})] for place in range(2)]
+def test_ranks_that_enter_other_collectives_are_refused(tmp_path):
     unlike = [[Collective("a", kind, (0, 1), place, 8)] for place, kind in enumerate(("all-reduce", "all-gather"))]
-    for actions, words in ((giant, "3221225472 bytes"), (unlike, "layer a"), ([unlike[0], []], "layer a")):
-        with pytest.raises(ValueError, match=words):
-            simgrid.write(tmp_path, actions, CORI)
+    with pytest.raises(ValueError, match="layer a"):
+        simgrid.write(tmp_path, unlike, CORI)
 
 
 # ----- the formats
@@ -207,15 +187,20 @@ def test_traces_of_simgrid_are_the_actions(tmp_path):
     assert second == [f"1 {line}" for line in ("init", *received, *exchanged, "finalize")]
 
 
-@pytest.mark.parametrize(("kind", "nbytes", "line"), [
-    ("all-reduce", (14, 14, 12), "allreduce 10 0 6"), ("all-gather", (6, 8, 0), "allgatherv 4 3 4 0 6"),
-    ("reduce-scatter", (6, 7, 7), "reducescatter 4 3 3 0 6"), ("all-to-all", (3, 5, 0), "alltoallv 5 5 0 0 2 2 0 0 6 6"),
-])  # fmt: skip
-def test_collectives_of_smpi_have_the_blocks_of_all_ranks(kind, nbytes, line):
-    """On the second of three ranks."""
-    messages = [{1: 2, 2: 1}, {0: 5}, {}] if kind == "all-to-all" else [None] * 3
-    meeting = [Collective("x", kind, (0, 1, 2), place, nbytes[place], messages[place]) for place in range(3)]
-    assert simgrid.native_line(kind, meeting, 1) == line
+def test_collectives_have_the_blocks_of_all_ranks(tmp_path):
+    """On the second of three ranks, and for Chakra the size of the input of a rank; some blocks are empty."""
+    for kind, nbytes, line, size in (
+        ("all-reduce", (14, 14, 12), "allreduce 10 0 6", 10),
+        ("all-gather", (6, 8, 0), "allgatherv 4 3 4 0 6", 3),
+        ("reduce-scatter", (6, 7, 7), "reducescatter 4 3 3 0 6", 10),
+        ("all-to-all", (3, 5, 0), "alltoallv 5 5 0 0 2 2 0 0 6 6", 4),
+    ):
+        messages = [{1: 2, 2: 1}, {0: 5}, {}] if kind == "all-to-all" else [None] * 3
+        meeting = [Collective("x", kind, (0, 1, 2), place, nbytes[place], messages[place]) for place in range(3)]
+        assert simgrid.native_line(kind, meeting, 1) == line
+        [(type_, _, values)] = chakra(tmp_path, [[one] for one in meeting])[1]
+        assert (type_, values["comm_type"]) == ("collective", kind.upper().replace("-", "_")), kind
+        assert values["comm_size"] == size, (kind, values)
 
 
 def test_a_schedule_in_goal_is_its_operations(tmp_path):
@@ -248,48 +233,17 @@ def test_traces_of_chakra_are_the_operations_in_whole_microseconds(tmp_path):
     assert compute == ("compute", (), {"num_ops": 0, "is_cpu_op": True, "micros": 1}) and after[1] == (3,)
 
 
-@pytest.mark.parametrize(("kind", "of_ranks", "size"), [
-    ("all-reduce", (14, 14, 12), 10), ("all-gather", (8, 8, 0), 3), ("reduce-scatter", (6, 6, 8), 10),
-    ("all-to-all", (6, 0, 2), 4), ("all-gather", (0, 0, 0), 1),
-])  # fmt: skip
-def test_the_size_of_a_collective_is_that_of_the_input_of_a_rank(kind, of_ranks, size, tmp_path):
-    """Three ranks of four: ten bytes that are reduced, and blocks of which some are empty."""
-    actions, ranks = [[], [], [], []], (0, 1, 3)
-    for place, rank in enumerate(ranks):
-        actions[rank] = [Collective("x", kind, ranks, place, of_ranks[place])]
-    found = chakra(tmp_path, actions)
-    assert found[2] == [] and json.loads((tmp_path / graphs.GROUPS).read_text()) == {"1": [0, 1, 3]}
-    for rank in ranks:
-        [(type_, _, values)] = found[rank]
-        assert type_ == "collective" and values["comm_type"] == kind.upper().replace("-", "_")
-        assert (values["comm_size"], values["pg_name"]) == (size, "1")
-
-
 # ----- with SimGrid
 
 
 @NEEDS_SIMGRID
-@pytest.mark.parametrize("seed", [0, 1, 17])
-def test_smpirun_replays_random_networks(seed, tmp_path):
+def test_smpirun_replays_a_random_network(tmp_path):
     """It comes to an end, and takes no less than the rank that computes the longest."""
-    case = replace(random_case(seed, 2 + seed % 7), pipeline=None, start="fresh")
+    case = replace(random_case(1, 3), pipeline=None, start="fresh")
     actions = step_actions(case.network(), asked_of(case), max(case.batch_sizes), CORI)
     simgrid.write(tmp_path, actions, CORI)
     busy = max(sum(one.seconds for one in mine if isinstance(one, Compute)) for mine in actions)
     assert busy - 1e-6 <= simgrid.replayed(tmp_path, case.ranks, CORI) < 100 * busy
-
-
-@NEEDS_SIMGRID
-def test_a_long_all_reduce_takes_what_its_formula_says(tmp_path):
-    """12 MB among 4 hosts of 1 Gbit/s: each sends 3/2 of it, in 4 rounds."""
-    ethernet, nbytes = machine.read("ethernet-1g"), 18_000_000
-    simgrid.write(tmp_path, [[Collective("x", "all-reduce", (0, 1, 2, 3), place, nbytes)] for place in range(4)], ethernet)
-    network = ethernet.links["network"]
-    expected = 4 * network["alpha"] + nbytes * network["beta"]
-    assert simgrid.replayed(tmp_path, 4, ethernet) == pytest.approx(expected, rel=0.01)
-
-
-# ----- explain --export
 
 
 @NEEDS_SIMGRID
@@ -307,7 +261,7 @@ def test_folders_and_formats_that_do_not_fit_are_refused_before_anything_is_plan
     monkeypatch.chdir(tmp_path)
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").touch()
-    for folder, name, words in ("used", "goal", "--export used"), (".", "goal", "--export ."), ("new", "chakra", "pip install"):
+    for folder, name, words in (("used", "goal", "--export used"), ("new", "chakra", "pip install")):
         with pytest.raises(ValueError, match=words) as refusal:
             explain.check_export(folder, name)
         assert "\n" not in str(refusal.value)

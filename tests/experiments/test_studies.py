@@ -34,41 +34,31 @@ SHORT = "--dataset", IMAGES, "--net", "vgg-style:4", "--batch-size", 5, "--epoch
 
 @mpi(2)
 def test_all_ways_train_the_same_network(comm, monkeypatch):
-    """A second result of the same problem replaces the first one; another problem, in which trainings diverge, joins it."""
+    """A second problem, in which trainings diverge, joins the first one."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(comm.bcast(folder)) / "new" / "found.json"
-        for more in (("--every", 0.25, "--target", 99), ("--ways", "serial,async"), ("--lr", 1e12, "--ways", "batch,async")):
+        for more in (("--every", 0.25, "--target", 99), ("--lr", 1e12, "--ways", "batch,async")):
             run_main(monkeypatch, "convergence", *SHORT, *more, "--out", out)
             comm.Barrier()
-            if "--every" in more:
-                [whole] = json.loads(out.read_text())
-            comm.Barrier()
-        replaced, diverged = json.loads(out.read_text())
+        whole, diverged = json.loads(out.read_text())
         comm.Barrier()
     losses = [[row["training_loss"] for row in way["history"]] for way in whole["ways"]]
     assert len(losses) == len(convergence.WAYS) and len(losses[0]) == 4
     assert all(np.allclose(found, losses[0], rtol=1e-4) for found in losses)
     assert [row["epoch"] for row in whole["ways"][0]["history"]] == [0.25, 0.5, 0.75, 1]
-    assert all(np.all(np.diff([row["seconds"] for row in way["history"]]) > 0) for way in whole["ways"])
     assert [way["staleness"] for way in whole["ways"]] == [None] * 3 + [[{"0": 4}] * 2] * 3
-    assert [way["way"] for way in replaced["ways"]] == ["serial", "stage=2, async:1"]
     assert all("lower" in way["diverged"] and not way["epochs"] for way in diverged["ways"]) and len(diverged["ways"]) == 2
 
 
 # ----- protocols
 
 
-def simulated(folder, *arguments):
-    """The results in the file of the study, of all problems."""
+def test_all_protocols_train_the_same_network_in_virtual_time(tmp_path):
     words = ["--dataset", IMAGES, "--net", "mlp:6,relu", "--batch-size", 4, "--epochs", 2, "--every", 1, "--seconds",
-             "0.01,0.00001", "--out", folder / "found.json", *arguments]  # fmt: skip
+             "0.01,0.00001", "--out", tmp_path / "found.json"]  # fmt: skip
     with np.errstate():
         protocols.simulate(protocols.options().parse_args(list(map(str, words))))
-    return json.loads((folder / "found.json").read_text())
-
-
-def test_all_protocols_train_the_same_network_in_virtual_time(tmp_path):
-    [result] = simulated(tmp_path)
+    [result] = json.loads((tmp_path / "found.json").read_text())
     runs = {(run["protocol"], run["straggler"]): run for run in result["runs"]}
     assert list(runs) == [(text, factor) for text in protocols.PROTOCOLS for factor in (1, 4)]
     samples = result["samples"]
@@ -82,11 +72,6 @@ def test_all_protocols_train_the_same_network_in_virtual_time(tmp_path):
             assert factor == 1 or run["seconds"] > 2 * same["seconds"]
     assert runs["sync", 1]["history"][-1]["training_loss"] is None  # no samples since the row before
     assert runs["sync", 4]["seconds"] > 1.5 * runs["server:asp", 4]["seconds"] and runs["server:asp", 4]["staleness"]["max"] > 0
-    [again] = simulated(tmp_path, "--protocols", "server:asp,sync")  # replaces it, bit by bit the same
-    assert again["runs"] == [runs[text, factor] for text in ("server:asp", "sync") for factor in (1, 4)]
-    _, other = simulated(tmp_path, "--lr", 1e12, "--protocols", "sync,server:asp", "--net", "mlp:6,6,relu")
-    assert all("try a lower" in run["diverged"] for run in other["runs"])
-    assert (tmp_path / "found.md").read_text().count("| `sync` (diverged) |") == 2
 
 
 def momentum(net):
@@ -126,16 +111,6 @@ def test_simulated_workers_compress_as_the_ranks_of_a_job(comm):
             net.learn(x[chosen], y[chosen], loss, optimizer)
         state = net.state_dict(everywhere=True)
     assert all(np.allclose(simulated[name], value, rtol=0, atol=1e-10) for name, value in state.items())
-    _, (plain, _) = train(Simulation(2), task, protocols.AllReduced, lambda samples: 1.0)
-    assert any(abs(simulated[name] - value).max() > 1e-3 for name, value in plain.items())
-
-
-def test_losses_are_means_since_the_row_before():
-    history = [{"samples": 3}, {"samples": 8}, {"samples": 8}]
-    protocols.add_losses(history, [(1, 6.0), (2, 3.0), (5, 1.0)])
-    assert [row["training_loss"] for row in history] == [4.0, 1.0, None]
-    rows = [{"score": 1.0}, {"score": 3.0}, {"score": 2.0}]
-    assert protocols.reached(rows, 2, "accuracy") is rows[1] and protocols.reached(rows, 1, "mse") is rows[0]
 
 
 # ----- pruned
@@ -163,7 +138,6 @@ def test_groups_that_know_nothing_of_each_other_are_found():
     assert best == {"activations": 0, "MB a step": 0, "largest rank": 0, "messages": 0, "balance": 1, "products": 0.25}
     for other in (random, rows):
         assert other["activations"] > 32 and other["balance"] == 1 and other["products"] > 0.5
-        assert other["MB a step"] == pytest.approx(2 * 10 * 4 * other["activations"] / 1e6)
 
 
 # ----- simulators
@@ -173,9 +147,7 @@ def test_groups_that_know_nothing_of_each_other_are_found():
     (1.09, {}, ""),
     (2.0, {"as_messages": 1.05}, "an algorithm"),
     (2.0, {"as_messages": 2.0, "alone": 1.9}, "overlap"),
-    (1.2, {"as_messages": 1.2, "longest": 1.2}, "another rank"),
     (3.0, {"as_messages": 2.0, "longest": 2.0}, "several"),
-    (0.7, {"as_messages": 0.7, "formula": 0.68}, "measured collectives"),
     (0.8, {"as_messages": 0.8, "formula": 0.61}, "open"),
 ])  # fmt: skip
 def test_the_cause_is_what_makes_the_two_agree(simulated, more, expected):
@@ -187,30 +159,21 @@ def test_the_step_is_one_alone_in_which_nothing_overlaps():
     """A pipeline's is beside none before it. Else the sum of the value of the loss counts with its latency."""
     net, ethernet = build("mlp:64,64,64,relu", (32,), 4), machine.read("ethernet-1g")
     one, alone, asked = simulators.prediction(net, PlacementSpec({"stage": 2}, "out"), 32, ethernet)
-    again, _, same = simulators.prediction(net, asked, 32, ethernet)
-    assert one == alone == again and same == asked and asked.pipelines.cuts
+    assert one == alone and asked.pipelines.cuts
     slow = replace(ethernet, core=ethernet.core | {"flops": 1e6})
     step, alone, _ = simulators.prediction(net, PlacementSpec({"batch": 4}, "out"), 32, slow)
     assert alone - step == pytest.approx(4 * slow.links["network"]["alpha"], rel=0.01)
 
 
 @NEEDS_SIMGRID
-def test_results_of_simulators_are_kept_and_measured_steps_are_compared(tmp_path, monkeypatch):
+def test_steps_that_were_measured_are_compared(tmp_path, monkeypatch):
     out, report = tmp_path / "s.json", tmp_path / "measured.json"
-    small = "--machines", "ethernet-1g", "--nets", "mlp:1024,1024,1024,relu", "--ranks", 2, "--out", out
-    run_main(monkeypatch, "simulators", *small)
-    first = json.loads(out.read_text())
-    assert [step["grid"] for step in first["steps"]] == ["batch=2,model=1", "batch=1,model=2"]
-    first["steps"][0]["simulated"] *= 1.05  # so that one sees that it is not replayed again
-    out.write_text(json.dumps(first))
     words = "--nets", "mlp:32,relu", "--dataset", "random:8,2", "--schemes", "batch", "--predict", 2, "--machine", "ethernet-1g"
     run_main(monkeypatch, "sweep", *words, "--out", report)
     measured = json.loads(report.read_text()) | {"predicted": False, "seconds_per_step": {"median": 0.1}}
     report.write_text(f"{report.read_text()}{json.dumps(measured)}\n")
+    small = "--machines", "ethernet-1g", "--nets", "mlp:1024,1024,1024,relu", "--ranks", 2, "--out", out
     run_main(monkeypatch, "simulators", *small, "--measured", report, "--machine", "ethernet-1g")
     found = json.loads(out.read_text())
-    assert found["steps"] == first["steps"] and [step["measured"] for step in found["measured"]] == [0.1]
-    assert "## Measured steps" in out.with_suffix(".md").read_text()
-    out.write_text("[]")
-    with pytest.raises(ValueError, match="s.json holds no results"):
-        simulators.earlier(out)
+    assert [step["grid"] for step in found["steps"]] == ["batch=2,model=1", "batch=1,model=2"]
+    assert [step["measured"] for step in found["measured"]] == [0.1]

@@ -48,7 +48,6 @@ def test_one_bit_of_any_array_is_found_and_its_rank(comm):
 def test_the_majority_is_taken_to_be_right():
     assert list(odd_ones(["a", "a", "b", "b"], [1, 1, 2, 2])) == []
     assert list(odd_ones(["a", "a", "a", "b"], [1, 5, 1, 2])) == [([1], [0, 2])]
-    assert list(odd_ones(["a", "b", "a", "b"], [1, 2, 3, 2])) == [([2], [0])]
     assert list(odd_ones(["a"] * 3, [7, 1, 1])) == [([0], [1, 2])]
 
 
@@ -66,35 +65,16 @@ def dense(grid):
     return parallelize(Sequential(layers, seed=5, dtype=np.float64), grid)
 
 
-GRIDS = {1: [{}], 2: [{"batch": 2}, {"model": 2}, {"stage": 2}], 4: [{"batch": 2, "model": 2}, {"stage": 2, "batch": 2}]}
-
-
-@mpi(1, 2, 4)
-def test_the_first_value_that_is_not_finite_is_named(comm):
-    for sizes in GRIDS[comm.size]:
-        for spoilt in (None, "0", "2", "4"):
-            with ProcessGrid(comm, **sizes) as grid, np.errstate(all="ignore"):
-                net = dense(grid)
-                check = FiniteCheck(net)
-                net.learn(np.ones((6, 5)), LABELS, SoftmaxCrossEntropy(), SGD(net, 0.1))
-                check.after_step(0)
-                for weight in [p.value for layer, p in net.parameters if layer.name == spoilt][:1]:
-                    weight[...] = np.inf
-                if spoilt:
-                    with pytest.raises(Diverged, match=f"^step 0: parameter {spoilt}.weight is not finite") as caught:
-                        check.after_step(0)
-                    assert set(comm.allgather(str(caught.value))) == {str(caught.value)}
-
-
-@mpi(1, 2, 4)
-def test_inputs_outputs_and_gradients_are_named_in_pipelines_too(comm, monkeypatch):
-    for sizes in GRIDS[comm.size]:
+@mpi(2)
+def test_the_first_value_that_is_not_finite_is_named_on_all_ranks(comm, monkeypatch):
+    """An input, an output or a gradient in a step, and a parameter after it, of whichever rank has it."""
+    for axis in ("batch", "model", "stage"):
         for spoilt, words, in_step in (
             (None, "the input of layer 0 ", "the input; take NaN"),
             ("forward", "the output of layer 2 ", "the output of layer 2 "),
             ("input_gradient", "the gradient of the input of layer 2 ", None),
         ):
-            with ProcessGrid(comm, **sizes) as grid, np.errstate(all="ignore"), monkeypatch.context() as patch:
+            with ProcessGrid(comm, **{axis: 2}) as grid, np.errstate(all="ignore"), monkeypatch.context() as patch:
                 net, x = dense(grid), np.ones((6, 5))
                 if spoilt:
                     make_infinite(patch, spoilt)
@@ -111,6 +91,16 @@ def test_inputs_outputs_and_gradients_are_named_in_pipelines_too(comm, monkeypat
                     check.after_step(0)
                 with suppress(Diverged):
                     trainer.flush()
+        with ProcessGrid(comm, **{axis: 2}) as grid, np.errstate(all="ignore"):
+            net = dense(grid)
+            check = FiniteCheck(net)
+            net.learn(np.ones((6, 5)), LABELS, SoftmaxCrossEntropy(), SGD(net, 0.1))
+            check.after_step(0)
+            for weight in [p.value for layer, p in net.parameters if layer.name == "4"][:1]:
+                weight[...] = np.inf
+            with pytest.raises(Diverged, match="^step 0: parameter 4.weight is not finite") as caught:
+                check.after_step(0)
+            assert set(comm.allgather(str(caught.value))) == {str(caught.value)}
 
 
 def make_infinite(patch, method):
@@ -144,9 +134,6 @@ def test_the_line_of_a_frame_says_whether_it_calls_mpi():
         1,
     ))  # fmt: skip
     assert name == "Allgatherv" and where.startswith("test_the_line_of_a_frame_says_whether_it_calls_mpi at tests/parallel/")
-    names = {"sys": sys}
-    exec(compile("def here():\n    return sys._getframe()", "/odd\udcff.py", "exec"), names)
-    assert place(names["here"]()).startswith("here at /odd\\xff.py:2, ")
 
 
 def test_states_in_words():

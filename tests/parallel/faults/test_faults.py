@@ -8,7 +8,6 @@ from gridgrad.experiments.launching.start_ranks import mpiexec
 
 pytestmark = pytest.mark.mpi  # it starts jobs
 NET = ["--net", "mlp:16,16,relu", "--batch-size", "32", "--steps", "8", "--quiet", "--reduction", "plain"]
-WATCHED = ["--watchdog", "3"]
 LIMIT = 300  # seconds, of which a job needs at most 10 on a machine that does nothing else
 ENDED = "watchdog: the job is ended, since a rank has waited longer than 3 s"
 
@@ -27,10 +26,6 @@ def faulty(tmp_path):
     return call
 
 
-def lines_of(error, word):
-    return [line for line in error.splitlines() if word in line]
-
-
 def test_without_a_fault_nothing_is_said(faulty):
     options = ["--check-replicas", "1", "--check-finite"]
     assert faulty("well", *options, "--watchdog", "120", grid="batch=2,model=2", ranks=4) == (0, "")
@@ -40,15 +35,11 @@ def test_a_rank_that_dies_ends_the_job(faulty):
     assert faulty("killed")[0] != 0
 
 
-@pytest.mark.parametrize(("way", "options", "status", "words"), [
-    ("flips", ["--check-replicas", "1", "--lr", "1e-9"], 1,
-     "step 2: the replicas of parameter 0.weight differ: values on rank 1 are not those on ranks 0, 2"),
-    pytest.param("spoils", [], 2, "step 2: the loss is nan: first not finite: parameter 0.weight", marks=pytest.mark.long),
-], ids=["flips", "spoils"])  # fmt: skip
-def test_a_wrong_value_is_named_once_with_its_rank(way, options, status, words, faulty):
-    found, error = faulty(way, *options)
-    [line] = lines_of(error, "error: ")
-    assert found == status and words in line
+def test_a_wrong_value_is_named_once_with_its_rank(faulty):
+    status, error = faulty("flips", "--check-replicas", "1", "--lr", "1e-9")
+    [line] = [line for line in error.splitlines() if "error: " in line]
+    words = "step 2: the replicas of parameter 0.weight differ: values on rank 1 are not those on ranks 0, 2"
+    assert status == 1 and words in line
 
 
 @pytest.mark.parametrize(("way", "words", "waiting"), [
@@ -56,11 +47,8 @@ def test_a_wrong_value_is_named_once_with_its_rank(way, options, status, words, 
      r"rank [02] has waited for \d+ s in all-reduce of '\w+', group of ranks 0-2, step 2"),
     pytest.param("stopped", r"rank 1 has not answered for \d+ s: process \d+ is stopped by a signal; before, it \w+ in ",
                  "has waited for", marks=pytest.mark.long),
-    pytest.param("skips", r"rank 1 has waited for \d+ s in MPI's Allreduce, min at parallel/grid/process_grid.py:",
-                 "in all-reduce of 'gradients'", marks=pytest.mark.long),
-], ids=["sleeps", "stopped", "skips"])  # fmt: skip
+], ids=["sleeps", "stopped"])  # fmt: skip
 def test_a_rank_that_hangs_is_named_and_where_and_so_are_those_that_wait(way, words, waiting, faulty):
-    """One that skips a collective is a step ahead from then on, until it has no more steps."""
-    status, error = faulty(way, *WATCHED)
+    status, error = faulty(way, "--watchdog", "3")
     assert status == 1 and error.count(ENDED) == 1 and re.search(f"watchdog: {words}", error)
     assert len(re.findall(waiting, error)) == 2

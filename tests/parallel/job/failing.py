@@ -1,10 +1,7 @@
 """Ways for a job to go wrong; run by test_job.py as `python -m tests.parallel.job.failing WAY`."""
 
-import errno
 import os
-import signal
 import sys
-import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -13,8 +10,7 @@ from mpi4py import MPI
 
 import parallel.job.run
 from gridgrad.nn import Linear, Sequential
-from gridgrad.nn.files.whole_files import NotWritten
-from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel import parallelize
 from gridgrad.parallel.job.run import UserError, on_root, run
 
 comm = MPI.COMM_WORLD
@@ -49,22 +45,14 @@ def own_hook():
     parallelize([Linear(3, 2)] if is_last else Sequential([Linear(3, 2)]), f"batch={comm.size}")
 
 
-def in_a_thread():
-    ProcessGrid(comm, batch=comm.size)
-    alone(lambda: (threading.Thread(target=fail, args=(ZeroDivisionError("on one rank"),)).start(), time.sleep(1000)))
-
-
 WAYS = {
     "exception": partial(alone, lambda: fail(ZeroDivisionError("on one rank"))),
     "user_error": lambda: fail(UserError("what is wrong; what to do")),
     "lonely_user_error": partial(alone, lambda: fail(UserError("only here"))),
     "root_error": lambda: on_root(comm, lambda: fail(OSError(13, "Permission denied", "/some/file"))),
-    "full_disk": partial(alone, lambda: fail(NotWritten("/some/file", errno.ENOSPC))),
-    "killed": partial(alone, lambda: os.kill(os.getpid(), signal.SIGKILL)),
     "hung": hang,
 }
-SCRIPTS = {"script_with_a_hook": own_hook, "script_in_a_thread": in_a_thread}  # which do not call `run`
 
 if __name__ == "__main__":
     way = sys.argv[1]
-    SCRIPTS[way]() if way in SCRIPTS else run(WAYS[way])
+    own_hook() if way == "script_with_a_hook" else run(WAYS[way])  # a script does not call `run`

@@ -12,17 +12,14 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gridgrad.experiments.launching.leftovers import processes, remove_session
 from gridgrad.experiments.launching.start_ranks import environment, find_mpiexec, is_open_mpi, mpiexec
 from gridgrad.parallel.job import own_process
-from gridgrad.parallel.job import run as of_job
 from gridgrad.parallel.job.own_process import MARK
-from gridgrad.parallel.job.run import UserError, check_launcher, check_size, launched_rank, one_line, promised_ranks
+from gridgrad.parallel.job.run import UserError, check_launcher, check_size, one_line, promised_ranks
 from tests.killer import orphaned_segments, remove_orphaned_segments, segments_of
-from tests.mpi import mpi
 
 LIMIT = 300  # seconds after which something hangs, however busy the machine is: it takes some seconds where nothing else runs
 
@@ -65,14 +62,10 @@ def job(way, ranks=3, timeout=LIMIT):
 # ----- what is said, and the status
 
 
-FULL = "can not write /some/file: No space left on device; make room there, or give another name"
-
-
 @pytest.mark.parametrize(("way", "line"), [
     ("user_error", "failing: error: what is wrong; what to do"),
     ("lonely_user_error", "[rank 2] error: only here"),
     ("root_error", "failing: error: /some/file: Permission denied"),
-    ("full_disk", f"[rank 2] error: {FULL}"),
 ])  # fmt: skip
 def test_an_expected_error_is_one_line_also_if_it_is_of_one_rank(way, line):
     finished = job(way)
@@ -82,7 +75,6 @@ def test_an_expected_error_is_one_line_also_if_it_is_of_one_rank(way, line):
 @pytest.mark.parametrize(("way", "words"), [
     ("exception", "ZeroDivisionError: on one rank"),
     ("script_with_a_hook", "ValueError: parallelize takes a Sequential, not a list"),
-    pytest.param("script_in_a_thread", "ZeroDivisionError: on one rank", marks=pytest.mark.long),
 ])  # fmt: skip
 def test_any_other_exception_on_one_rank_ends_the_job_with_its_traceback(way, words):
     """Also in a user's script without `run`, where the hook that was there is called, too."""
@@ -92,54 +84,27 @@ def test_any_other_exception_on_one_rank_ends_the_job_with_its_traceback(way, wo
     assert ("the user's own hook on rank 2" in finished.stderr) == (way == "script_with_a_hook")
 
 
-@mpi(2)
-def test_no_hook_for_exceptions_is_installed_where_an_exception_is_no_end(comm, monkeypatch):
-    """In an interpreter, and under pytest."""
-    monkeypatch.setattr(of_job, "_installed", [])
-    for owner, name, value in (sys, "ps1", ">>> "), (sys, "argv", ["/somewhere/bin/pytest"]):
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, name, value, raising=False)
-            of_job.end_job_when_uncaught()
-        assert not of_job._installed
-
-
 def full_output():
     print("printed")
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def no_memory():
-    np.empty(1 << 60, np.uint8)
-
-
-@pytest.mark.parametrize(("start", "main", "words"), [
-    ("run", full_output, "can not write the output: No space left on device"),
-    ("run_launcher", no_memory, "there is not enough memory (Unable to allocate 1.00 EiB "),
-])  # fmt: skip
-def test_a_full_disk_or_memory_ends_a_program_in_a_line(start, main, words):
-    code = f"from {__name__} import {main.__name__} as main; from gridgrad.parallel.job.run import {start}; {start}(main)"
+def test_a_full_disk_ends_a_program_in_a_line():
+    code = f"from {__name__} import full_output; from gridgrad.parallel.job.run import run; run(full_output)"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
-    assert finished.returncode == 2 and finished.stderr.startswith(f"-c: error: {words}") and finished.stderr.count("\n") == 1
+    line = "-c: error: can not write the output: No space left on device"
+    assert finished.returncode == 2 and finished.stderr.startswith(line) and finished.stderr.count("\n") == 1
 
 
 def test_messages_are_one_line():
     assert one_line(ValueError("a\n  b")) == "a b" and one_line(ValueError()) == "ValueError"
-    assert one_line(OSError("no such thing")) == "no such thing"
     assert one_line(ValueError("\udcff \x1b[31m")) == "\\udcff \\x1b[31m"
     assert one_line(FileNotFoundError(2, "No such file", b"\xff\x07")) == "\\udcff\\x07: No such file"
-    assert one_line(FileNotFoundError(2, "No such file or directory")).startswith("the current folder is no longer there")
-    with pytest.raises(ValueError) as many:
-        int("9" * 5000)
-    assert "5000 digits" in one_line(many.value) and "sys." not in one_line(many.value)
     long = one_line(ValueError("begin " + "x" * 100_000 + " end"))
     assert long.startswith("begin ") and long.endswith(" end") and len(long) < 1300
 
 
 # ----- ends from outside
-
-
-def test_a_killed_rank_ends_the_job():
-    assert job("killed").status not in (0, None)
 
 
 def test_a_hung_rank_is_ended_by_the_watchdog():
@@ -232,9 +197,7 @@ def test_only_files_of_mpi_count_and_only_where_the_process_has_them(tmp_path, m
     ({}, (1, None)),
     ({"SLURM_NTASKS": "4"}, (4, "SLURM_NTASKS")),
     ({"PMI_SIZE": "2", "SLURM_NTASKS": "64"}, (2, "PMI_SIZE")),  # a smaller job inside an allocation
-    ({"PMI_SIZE": "1", "SLURM_NTASKS": "64"}, (1, "PMI_SIZE")),
     ({"OMPI_COMM_WORLD_SIZE": "3", "PMI_SIZE": "1"}, (3, "OMPI_COMM_WORLD_SIZE")),
-    ({"SLURM_NTASKS": ""}, (1, None)),
 ])  # fmt: skip
 def test_jobs_that_are_smaller_than_the_launcher_promised_are_refused(variables, promised):
     assert promised_ranks(variables) == promised
@@ -246,18 +209,11 @@ def test_jobs_that_are_smaller_than_the_launcher_promised_are_refused(variables,
 
 
 def test_open_mpis_launcher_is_refused_before_another_library_dies_of_it():
-    ours, both = {"OMPI_COMM_WORLD_SIZE": "2"}, {"OMPI_COMM_WORLD_SIZE": "2", "PMI_SIZE": "2"}
-    check_launcher({}, "MPICH")
+    ours = {"OMPI_COMM_WORLD_SIZE": "2"}
     check_launcher(ours, "Open MPI")
-    check_launcher(both, "MPICH")  # MPICH's mpiexec in a job of Open MPI's
+    check_launcher(ours | {"PMI_SIZE": "2"}, "MPICH")  # MPICH's mpiexec in a job of Open MPI's
     with pytest.raises(UserError, match="launched by Open MPI's mpiexec, but the MPI library is"):
         check_launcher(ours, "MPICH")
-
-
-def test_the_rank_of_the_launcher_counts_only_if_there_is_one():
-    assert launched_rank({"SLURM_PROCID": "3"}) == 0
-    assert launched_rank({"SLURM_PROCID": "3", "SLURM_NTASKS": "4"}) == 3
-    assert launched_rank({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}) == 1
 
 
 def test_the_wrong_launcher_stops_every_program():

@@ -24,8 +24,6 @@ def test_naps_grow_with_the_time_that_was_waited(clock):
     waited = np.cumsum([0, *clock.naps[:-1]])
     assert clock.naps[0] == waiting.SHORTEST and max(clock.naps) == waiting.LONGEST
     assert all(nap <= waiting.SHORTEST + 0.11 * before for nap, before in zip(clock.naps, waited, strict=True))
-    clock.naps.clear()
-    assert sleep_until(lambda: len(clock.naps) == 100, longest=0.001) and max(clock.naps) == 0.001
 
 
 def test_naps_are_short_again_when_something_was_served_and_waiting_ends_after_some_seconds(clock):
@@ -79,7 +77,7 @@ def ends(comm, monkeypatch, action):
         return alone.free() == 1
 
 
-@mpi(2, 3, timeout=60)
+@mpi(3, timeout=60)
 def test_what_the_first_rank_does_alone_is_waited_for_asleep(comm, monkeypatch):
     assert ends(comm, monkeypatch, lambda alone: on_root(comm, alone))
     assert not waiting.here.calls

@@ -5,6 +5,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from gridgrad.nn.losses import SoftmaxCrossEntropy
 from gridgrad.nn.sequence import with_branches
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.grid import group as grid_groups
-from gridgrad.parallel.grid.group import Call, WallClock
+from gridgrad.parallel.grid.group import Call
 from gridgrad.parallel.observe.span_observer import METHODS, Profile
 from gridgrad.parallel.observe.trace import TimelineEvent, Trace, to_clock_of_rank_0, waiting
 from gridgrad.parallel.pipeline import schedule_names
@@ -64,28 +65,14 @@ def is_nested(events):
 # ----- the timeline of a training
 
 
-class Skewed:
-    """A clock that is `ahead` seconds ahead of the true time and gains `drift` seconds a second."""
-
-    def __init__(self, true, ahead, drift=0.0):
-        self.true, self.ahead, self.drift = true, ahead, drift
-
-    def perf_counter(self):
-        return (1 + self.drift) * self.true() + self.ahead
-
-    def error(self, at, comparisons):
-        """How far a time of this clock is from the true one, once it is on the clock of rank 0."""
-        true = (at - self.ahead) / (1 + self.drift)
-        return abs(float(to_clock_of_rank_0(np.array(at), comparisons)) - true)
-
-
-@mpi(1, 3)
+@mpi(3)
 def test_a_timeline_shows_every_layer_of_every_rank(comm, monkeypatch):
     """Also where the clocks of the ranks differ."""
-    monkeypatch.setattr(grid_groups, "time", Skewed(time.perf_counter, -100.0 * comm.rank))
+    skewed = SimpleNamespace(perf_counter=lambda: time.perf_counter() - 100.0 * comm.rank)
+    monkeypatch.setattr(grid_groups, "time", skewed)
     with tempfile.TemporaryDirectory() as folder:
-        for axis in ("batch", "height", "model"):
-            with ProcessGrid(comm, **{axis: comm.size}) as grid:
+        for axis in ("batch", "height"):
+            with ProcessGrid(comm, **{axis: 3}) as grid:
                 training = Training(grid)
                 training.steps(2)
                 with Trace(training.net, steps=3) as trace:
@@ -96,12 +83,12 @@ def test_a_timeline_shows_every_layer_of_every_rank(comm, monkeypatch):
             assert (found is None) == (comm.rank > 0)
             if comm.rank == 0:
                 assert [json.loads(path.read_text()) for path in Path(folder).iterdir()] == [found]
-                check_timeline(found, comm.size, layers, axis)
+                check_timeline(found, layers, axis)
         comm.Barrier()
 
 
-def check_timeline(found, ranks, layers, axis):
-    everywhere = [slices(found, rank) for rank in range(ranks)]
+def check_timeline(found, layers, axis):
+    everywhere = [slices(found, rank) for rank in range(3)]
     for rank, mine in enumerate(everywhere):
         assert is_nested(mine)
         steps = [e for e in mine if e["cat"] == "step"]
@@ -111,28 +98,15 @@ def check_timeline(found, ranks, layers, axis):
         assert all(forward[name] == 3 * count for name, count in layers.items())
         assert sum(e["name"] == "optimizer SGD step" for e in mine) == 3
         collectives = [e for e in mine if e["cat"] in ("collective", "begin")]
-        assert bool(collectives) == (ranks > 1) and all(e["args"]["ranks"] == list(range(ranks)) for e in collectives)
+        assert collectives and all(e["args"]["ranks"] == [0, 1, 2] for e in collectives)
         accuracy = found["otherData"]["clock accuracy in microseconds"]
         for step, first in zip(steps, (e for e in everywhere[0] if e["cat"] == "step"), strict=True):
             assert step["ts"] < first["ts"] + first["dur"] + accuracy  # a loss is summed in each step: they overlap
             assert first["ts"] < step["ts"] + step["dur"] + accuracy
-        if axis == "height" and ranks > 1:  # halos fly while the layer computes
+        if axis == "height":  # halos fly while the layer computes
             flights = [e for e in slices(found, rank, 1) if e["name"] == "0 exchange"]
             convolutions = [e for e in mine if e["name"] == "0 HaloConv2d forward"]
             assert len(flights) == 3 and all(is_within(*both) for both in zip(flights, convolutions, strict=True))
-
-
-@mpi(2)
-def test_an_exception_ends_the_watch_on_its_rank_alone(comm):
-    with ProcessGrid(comm, batch=2) as grid:
-        training = Training(grid)
-        try:
-            with Trace(training.net):
-                if comm.rank:
-                    raise KeyError
-        except KeyError:
-            WallClock().compare(grid.comm)  # the other one left in peace
-        assert grid.tally.observer is training.net.observer is None
 
 
 @mpi(2)
@@ -163,40 +137,9 @@ def test_a_pipeline_shows_its_instructions_with_the_layers_within_them(comm):
 # ----- clocks, waiting and flights
 
 
-class Posts:
-    """A communicator whose messages take some milliseconds of made-up time, each way other ones."""
-
-    LEAST, MOST = 0.001, 0.009
-
-    def __init__(self, comm, clock):
-        self.comm, self.clock, self.rank, self.size = comm, clock, comm.rank, comm.size
-        self.random = np.random.default_rng(comm.rank)
-
-    def Send(self, array, to):
-        self.comm.send((array.copy(), self.clock.now + self.random.uniform(self.LEAST, self.MOST)), to)
-
-    def Recv(self, array, source):
-        array[...], arrived = self.comm.recv(source=source)
-        self.clock.now = max(self.clock.now, arrived)
-
-
-@mpi(3)
-def test_a_skewed_clock_is_found_out(comm, monkeypatch):
-    true = Clock()
-    own, posts = Skewed(true.perf_counter, 5.0 * comm.rank, drift=0.01 * comm.rank), Posts(comm, true)
-    monkeypatch.setattr(grid_groups, "time", own)
-    comparisons = [WallClock().compare(posts)]
-    true.sleep(2.0)
-    between = own.perf_counter()
-    true.sleep(2.0)
-    comparisons.append(WallClock().compare(posts))
-    accuracy = max(error for *_, error in comparisons)
-    if comm.rank == 0:
-        assert accuracy == 0
-    else:
-        assert Posts.LEAST <= accuracy < (Posts.LEAST + Posts.MOST) / 2, "the fastest of all round trips counts"
-        assert own.error(between, comparisons) <= accuracy
-        assert own.error(between, comparisons[:1]) > 2.0 * 0.01 * comm.rank - accuracy > accuracy, "the drift is there"
+def test_times_are_those_of_the_clock_of_rank_0_also_where_a_clock_drifts():
+    comparisons = [(100.0, -50.0, 0.1), (200.0, -60.0, 0.1)]  # (by this clock, what rank 0's clock shows besides, accuracy)
+    assert list(to_clock_of_rank_0(np.array([100.0, 150.0, 300.0]), comparisons)) == [50.0, 95.0, 240.0]
 
 
 def called(start, stop, kind="all-reduce", category="collective", ranks=(0, 1)):
@@ -206,11 +149,8 @@ def called(start, stop, kind="all-reduce", category="collective", ranks=(0, 1)):
 def test_waiting_follows_from_the_entries():
     a, b = called(1, 6), called(4, 6.5)
     assert waiting({0: [a], 1: [b]}) == {0: [(a, 3)]}
-    a = called(1, 2)  # it left before the other came
-    assert waiting({0: [a], 1: [b]}) == {0: [(a, 1)]}
     first, second = [called(0, 3), called(5, 9)], [called(2, 3), called(4, 9)]  # the i-th call meets the i-th
     assert waiting({0: first, 1: second}) == {0: [(first[0], 2)], 1: [(second[1], 1)]}
-    assert waiting({0: first, 1: second[:1]}) == {0: [(first[0], 2)]}
     assert waiting({0: [called(0, 3, ranks=(0,))], 1: [called(2, 3, ranks=(1,))]}) == {}
     for kind, seconds in (("broadcast", {}), ("gather", {0: 2})):  # the first rank alone is needed, or alone needs the others
         a, b = called(0, 3, kind), called(2, 3, kind)
@@ -226,7 +166,6 @@ def test_waiting_of_what_does_not_block_is_where_it_ended():
     a, b = transfer(0, 1, 7), transfer(5, 6.5, 7)
     assert waiting({0: a, 1: b}) == {0: [(a[-1], 4)]}
     assert waiting({0: a[:-1], 1: b}) == {}  # the trace ended before
-    assert waiting({0: [*a[:-1], *transfer(7, 8, 9)], 1: b}) == {}
     assert waiting({0: transfer(0, 5.5, 7), 1: b}) == {}  # it had other things to do
 
 
@@ -245,48 +184,27 @@ def slow(patch, clock, layer, method, seconds):
 
 
 @mpi(2)
-def test_what_a_layer_takes_is_counted_once(comm, monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(grid_groups, "time", clock)
-    for axis in ("batch", "height", "model"):
-        with ProcessGrid(comm, **{axis: 2}) as grid, monkeypatch.context() as patch:
-            training = Training(grid)
-            leaves = {
-                (layer.name, type(layer).__name__.endswith("Norm")): layer for layer in reversed([*training.net.leaves()])
-            }
-            inner, norm = leaves["3.branches.0.0", False], leaves["4.branch.1", True]
-            inside = getattr(inner, "conv", inner)
-            slow(patch, clock, inside, "backward" if inside is inner else "gradients", 0.05)
-            slow(patch, clock, norm, "forward", 0.06)  # of both passes, its own and with the ReLU
-            with Profile(training.net) as profile:
-                training.steps(2)
-            rows = profile.rows(2)
-        if comm.rank == 0:
-            assert {("3", "Concat"), ("4", "Residual")} <= {(row["layer"], row["kind"]) for row in rows}
-            seconds = {(row["layer"], row["kind"]): sum(row[method] for method in METHODS) for row in rows}
-            slowed = {("3.branches.0.0", type(inner).__name__): 0.05, ("4.branch.1", "GlobalBatchNorm"): 0.06}
-            assert len(seconds) == len(rows) and seconds == pytest.approx(dict.fromkeys(seconds, 0.0) | slowed)
-
-
-@mpi(2)
-def test_communication_is_no_part_of_a_layer(comm, monkeypatch):
-    """By a clock that passes in collectives alone, which are within layers."""
+def test_what_a_layer_takes_is_counted_once_and_communication_within_it_is_no_part_of_it(comm, monkeypatch):
     clock = Clock()
 
-    class Slow(Call):
+    class SlowCall(Call):
         def __exit__(self, *failure):
             clock.sleep(1.0)
             super().__exit__(*failure)
 
     monkeypatch.setattr(grid_groups, "time", clock)
-    monkeypatch.setattr(grid_groups, "Call", Slow)  # that of collectives that block
+    monkeypatch.setattr(grid_groups, "Call", SlowCall)  # that of collectives that block
     with ProcessGrid(comm, batch=2) as grid:
         training = Training(grid)
+        leaves = {(layer.name, type(layer).__name__): layer for layer in reversed([*training.net.leaves()])}
+        slow(monkeypatch, clock, leaves["3.branches.0.0", "Conv2d"], "backward", 0.05)
+        slow(monkeypatch, clock, leaves["4.branch.1", "GlobalBatchNorm"], "forward", 0.06)  # with its sums over the ranks
         with Profile(training.net) as profile:
             training.steps(2)
         rows = profile.rows(2)
-        within = [record.seconds for (layer, _), record in grid.tally.records.items() if layer == "1"]
-    assert 1 < sum(within) < clock.now, "a BatchNorm sums, and so do others"
+        assert sum(record.seconds for (layer, _), record in grid.tally.records.items() if layer == "4.branch.1") > 1
     if comm.rank == 0:
-        assert {row["layer"] for row in rows} >= {"0", "1", "3", "9"}
-        assert all(row[method] == 0 for row in rows for method in METHODS)
+        assert {("3", "Concat"), ("4", "Residual")} <= {(row["layer"], row["kind"]) for row in rows}
+        seconds = {(row["layer"], row["kind"]): sum(row[method] for method in METHODS) for row in rows}
+        slowed = {("3.branches.0.0", "Conv2d"): 0.05, ("4.branch.1", "GlobalBatchNorm"): 0.06}
+        assert len(seconds) == len(rows) and seconds == pytest.approx(dict.fromkeys(seconds, 0.0) | slowed)
