@@ -1,12 +1,14 @@
-"""Papers as data: expressions, and what a file of a paper makes of them."""
+"""Papers as data: expressions, and what a file of a paper makes of them: numbers with places, items, claims with verdicts."""
 
+import tomllib
 from types import SimpleNamespace
 
 import pytest
 
-from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN
+from gridgrad.experiments.papers.cited import DERIVED, PRINTED, RATIO, READ, Cited, of_content
+from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN, Finding, found, judged, undecided, with_now
 from gridgrad.experiments.papers.expressions import Expression, MissingError
-from gridgrad.experiments.papers.items import BESIDE, MEASURED, PREDICTED
+from gridgrad.experiments.papers.items import ALONE, BESIDE, FORESEEN, KEPT, MEASURED, MISSING, PREDICTED, Item, ItemRow, paired
 from gridgrad.experiments.papers.paper import FUNCTIONS, Paper
 
 TEXT = """
@@ -70,6 +72,37 @@ STEPS = {"machine": "a machine", "steps": [
 ]}  # fmt: skip
 
 
+CITED = """
+[tables."5.1"]
+place = "Table 5.1, page 3"
+columns = ["N", "max", "mean"]
+rows = [[2, 30, 20], [4, "-", 10]]
+
+[tables.text]
+columns = ["what", "value", "place"]
+rows = [["CPU", 1.5, "section 2"]]
+
+[tables.curve]
+place = "Figure 1"
+uncertainty = "+-0.2"
+columns = ["P", "speedup"]
+rows = [[2, 1.4]]
+
+[values.best]
+value = 5.8
+place = "abstract"
+
+[claims.grows]
+says = "The speedup grows with P."
+place = "section 3"
+main = true
+
+[claims.exact]
+says = "Nothing is lost."
+place = "section 4"
+"""
+
+
 def made(text=TEXT):
     return Paper("made2020", text, SimpleNamespace(names=lambda tables: {}))
 
@@ -83,31 +116,43 @@ def test_expressions_compute_as_in_python():
     assert value("1 < 2 <= 2 and not 'a' in ['b'] and -2**2 == -4")
     assert value("max(x) if x else None", x=[]) is None
     assert value("{x:.2f} of {sum(a for a in [1, 2])} {{x}} 'a\" \\", True, x=1.234) == "1.23 of 3 {x} 'a\" \\"
-    assert value("{'one' if x else 'none'}'", True, x=1) == "one'"
-
-
-def test_and_and_or_decide_as_in_python():
     names = {"a": None, "yes": True, "no": False}
     found = [value(text, **names) for text in ("a and a[0]", "no and a", "a or yes", "not a", "yes and a", "yes or a[0]")]
     assert found == [None, False, True, True, None, True]
 
 
-@pytest.mark.parametrize("text", [
-    "x.real", "(lambda: 1)()", "x[0](1)", "__import__('os')", "(y := 1)", "{1, 2}", "b'a'", "f(", "[a async for a in x]",
-    "nothing",
-])  # fmt: skip
+def test_ranges_answers_and_what_is_missing_may_say_nothing():
+    def absent():
+        raise MissingError("there is none")
+
+    assert value("[within((2, 3), low, 4) for low in (1, 2.5, 3.5)]") == [True, None, False]
+    assert value("[agree([1 < 2, a]) for a in (1 < 2, 2 < 1)]") == [True, None] and value("agree([2 < 1])") is False
+    assert value("maybe(absent(), 3) + 1", absent=absent) == 4
+
+
+@pytest.mark.parametrize("text", ["x.real", "(lambda: 1)()", "x[0](1)", "__import__('os')", "(y := 1)", "f(", "nothing"])
 def test_nothing_else_can_run(text):
     with pytest.raises(ValueError, match="here: "):
         value(text, x=[1])
 
 
-def test_maybe_takes_the_place_of_what_is_missing():
-    def absent():
-        raise MissingError("there is none")
-
-    assert value("maybe(absent(), 3) + 1", absent=absent) == 4
-    with pytest.raises(MissingError, match="there is none"):
-        value("absent() + 1", absent=absent)
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ('says = "Two ranks are faster"', "", "claim 'faster': says is missing"),
+    ('holds = "min(speedups) > 1"', 'hold = "1"', "claim 'faster': there is no hold"),
+    ('source = "Table 1"', "", "item 'Table 1': source is missing"),
+    ('place = "section 2"', "", "batch: it names no place"),
+    ('["a", 2, 1.5]', '["a", 2]', "has not one value for each"),
+    ("[claims.two]", "[claims.two", "line 50"),
+    ("min(speedups) > 1", "min(speedup) > 1", "claim 'faster': there is no 'speedup'"),
+    ("min(speedups) > 1", "speedups.x > 1", "claim 'faster': .*no Attribute"),
+    ("'steps', 'speedup', ranks=2", "'step', 'speedup', ranks=2", "claim 'faster': .*there is no table 'step'"),
+    ("'steps', 'speedup', ranks=2", "'steps', 'gain', ranks=2", "claim 'faster': .*'steps' has no column 'gain'"),
+    ('kind = "derived"', "kind = \"'guessed'\"", "claim 'apart': the kind is one of measured"),
+])  # fmt: skip
+def test_a_mistake_in_the_file_names_its_entry(old, new, message):
+    assert old in TEXT
+    with pytest.raises(ValueError, match=message):
+        made(TEXT.replace(old, new, 1)).claims(STEPS)
 
 
 def test_claims_are_judged_by_their_expressions():
@@ -118,38 +163,8 @@ def test_claims_are_judged_by_their_expressions():
     assert claims["faster"].numbers == "1.4 to 1.7 in 2 cases" and claims["two"].numbers == "64 and 32"
     assert "gridgrad reproduce made2020" in claims["four"].reason
     assert {claim.verdict for claim in made().claims({}) if claim.name == "faster"} == {OPEN}
-
-
-def test_a_mistake_names_its_claim():
-    wrong = TEXT.replace("min(speedups) > 1", "min(speedup) > 1")
-    with pytest.raises(ValueError, match="claim 'faster': there is no 'speedup'"):
-        made(wrong).claims(STEPS)
-    with pytest.raises(ValueError, match="claim 'faster': .*no Attribute"):
-        made(TEXT.replace("min(speedups) > 1", "speedups.x > 1")).claims(STEPS)
-
-
-@pytest.mark.parametrize(("old", "new", "message"), [
-    ('says = "Two ranks are faster"', "", "claim 'faster': says is missing"),
-    ("holds = \"min(speedups) > 1\"", "hold = \"1\"", "claim 'faster': there is no hold: it may have"),
-    ("holds = \"min(speedups) > 1\"", "", "claim 'faster': it needs `holds`, or `open`"),
-    ('source = "Table 1"', "", "item 'Table 1': source is missing"),
-    ("measured = ", "mesured = ", "row of item 'Table 1': there is no mesured"),
-    ('place = "section 2"', "", "batch: it names no place"),
-    ("[claims.two]", "[claims.two", r"\(at line 50"),
-])  # fmt: skip
-def test_a_mistake_in_the_file_names_its_entry(old, new, message):
-    with pytest.raises(ValueError, match=f"made2020.toml.*{message}"):
-        made(TEXT.replace(old, new, 1))
-
-
-@pytest.mark.parametrize(("old", "new", "message"), [
-    ("'steps', 'speedup', ranks=2", "'step', 'speedup', ranks=2", "there is no table 'step': there are machine, steps"),
-    ("'steps', 'speedup', ranks=2", "'steps', 'gain', ranks=2", "'steps' has no column 'gain': it has net, ranks, speedup"),
-    ("'steps', 'speedup', ranks=2", "'steps', 'speedup', P=2", "'steps' has no column 'P'"),
-])  # fmt: skip
-def test_a_table_or_column_that_there_is_not_is_a_mistake_and_not_a_lack(old, new, message):
-    with pytest.raises(ValueError, match=f"claim 'faster': .*{message}"):
-        made(TEXT.replace(old, new)).claims(STEPS)
+    foreseen = made(TEXT.replace('kind = "derived"', "kind = \"'predicted'\"")).claims(STEPS)
+    assert {claim.name: claim.finding.kind for claim in foreseen}["apart"] == PREDICTED
 
 
 def test_items_have_what_is_printed_and_measured_side_by_side():
@@ -161,36 +176,75 @@ def test_items_have_what_is_printed_and_measured_side_by_side():
     derived = item.rows[-1].cited
     assert (derived.place, derived.formula.words) == ("Table 1", "the first over the second")
     assert MEASURED in item.kinds and made().where(STEPS) == "a machine"
-
-
-def test_an_item_may_be_one_for_each_line():
-    more = """
-[[items]]
-each = "[{'net': net, 'most': max(col('steps', 'speedup', net=net))} for net in ['a', 'b']]"
+    each = """each = "[{'net': net, 'most': max(col('steps', 'speedup', net=net))} for net in ['a', 'b']]"
 name = "Figure 1, {net}"
 title = "up to {most} times"
-source = "{'section ' + net}"
 [[items.rows]]
 label = "speedup of {net}"
 measured = "most"
 """
-    items = made(TEXT.replace("[claims.faster]", more + "[claims.faster]", 1)).items(STEPS)[1:]
-    assert [(item.name, item.title, item.source) for item in items] == [
-        ("Figure 1, a", "up to 1.4 times", "section a"), ("Figure 1, b", "up to 1.7 times", "section b"),
+    more = f'[[items]]\nsource = "section 3"\n{each}[claims.faster]'
+    items = made(TEXT.replace("[claims.faster]", more, 1)).items(STEPS)[1:]
+    assert [(item.name, item.title, item.rows[0].measured) for item in items] == [
+        ("Figure 1, a", "up to 1.4 times", 1.4), ("Figure 1, b", "up to 1.7 times", 1.7),
     ]  # fmt: skip
-    assert [(row.label, row.measured) for item in items for row in item.rows] == [("speedup of a", 1.4), ("speedup of b", 1.7)]
 
 
-def test_a_kind_may_be_an_expression():
-    for word in ("predicted", "guessed"):
-        claims = made(TEXT.replace('kind = "derived"', f"kind = \"'{word}'\"")).claims
-        if word == "predicted":
-            assert {claim.name: claim.finding.kind for claim in claims(STEPS)}["apart"] == PREDICTED
-        else:
-            with pytest.raises(ValueError, match="claim 'apart': the kind is one of measured"):
-                claims(STEPS)
+def test_numbers_have_a_kind_and_a_place_and_a_formula_if_they_are_derived():
+    known = of_content(tomllib.loads(CITED))
+    table, best = known.tables["5.1"], known.values["best"]
+    assert table.cited("max", 2) == Cited(30, PRINTED, "Table 5.1, page 3")
+    assert table.cited("max", 4) is None and table.cited("max", 8) is None  # not printed; no such row
+    assert known.tables["text"].cited("value", "CPU").place == "section 2"
+    assert known.tables["curve"].cited("speedup", 2) == Cited(1.4, READ, "Figure 1", "+-0.2")
+    ratio = RATIO(table.cited("max", 2), best)
+    assert (ratio.value, ratio.kind, ratio.place) == (30 / 5.8, DERIVED, "Table 5.1, page 3; abstract")
+    assert ratio.formula is RATIO and RATIO(best, table.cited("max", 4)) is None
+    for wrong in ({"kind": PRINTED, "place": ""}, {"kind": READ, "place": "Figure 1"}, {"kind": DERIVED, "place": "section 1"}):
+        with pytest.raises(ValueError, match="needs its place"):
+            Cited(1.0, **wrong)
 
 
-def test_ranges_and_answers_may_say_nothing():
-    assert value("[within((2, 3), low, 4) for low in (1, 2.5, 3.5)]") == [True, None, False]
-    assert value("[agree([1 < 2, a]) for a in (1 < 2, 2 < 1)]") == [True, None] and value("agree([2 < 1])") is False
+def test_no_claim_is_without_a_verdict_and_two_that_contradict_each_other_decide_nothing():
+    known = of_content(tomllib.loads(CITED))
+    both = {"grows": found(True, "1.5"), "exact": undecided("nothing measured")}
+    before = judged(known, both)
+    assert {one.name: one.verdict for one in before} == {"exact": OPEN, "grows": HOLDS}
+    with pytest.raises(ValueError, match="without a verdict"):
+        judged(known, {"grows": found(True, "1.5")})
+    with pytest.raises(ValueError, match="needs a verdict"):
+        Finding(HOLDS, "", "why")
+    assert with_now(before, []) == before
+    exact, grows = with_now(before, judged(known, {"grows": found(False, "0.8"), "exact": found(False, "0.9", "messages")}))
+    assert (exact.name, exact.verdict, exact.findings) == ("exact", DIFFERS, [(MEASURED, found(False, "0.9", "messages"))])
+    assert grows.verdict == OPEN and [mark for mark, _ in grows.findings] == [KEPT, MEASURED]
+    before = judged(known, both | {"grows": undecided("the rounds differ", "0.9 to 1.5")})
+    (grows,) = (one for one in with_now(before, judged(known, both | {"grows": found(True, "1.4")})) if one.name == "grows")
+    assert grows.verdict == OPEN  # what more rounds leave open a short measurement does not decide
+
+
+def printed(value):
+    return Cited(value, PRINTED, "section 1")
+
+
+def test_numbers_of_now_stand_beside_those_that_are_kept():
+    row = lambda label, measured, remark="": ItemRow(label, printed(2.0), measured, 3.0, remark)  # noqa: E731
+    item = lambda *rows, **more: Item("T", "t", "s", rows, command="reproduce p", **more)  # noqa: E731
+    before = item(row("a", 1.0, "three rounds"), row("b", 1.0), row("c", None))
+    (both,) = paired([item(row("a", 4.0, "one round"), row("b", None), row("d", 5.0))], [before])
+    assert [(one.label, one.measured, one.kept) for one in both.rows] == [
+        ("a", 4.0, 1.0), ("b", None, 1.0), ("c", None, None), ("d", 5.0, None),
+    ]  # fmt: skip
+    assert (both.rows[0].remark, both.rows[0].kept_remark) == ("one round", "three rounds")
+    assert both.kinds == {PRINTED, MEASURED, KEPT, PREDICTED}
+    (alone,) = paired([], [before])
+    assert [(one.measured, one.kept) for one in alone.rows] == [(None, 1.0), (None, 1.0), (None, None)]
+
+
+def test_what_was_done_of_an_item_has_four_names():
+    rows = {
+        BESIDE: ItemRow("a", printed(2.0), 1.0), ALONE: ItemRow("a", None, 1.0, 2.0),
+        FORESEEN: ItemRow("a", printed(2.0), None, 1.0), MISSING: ItemRow("a", printed(2.0)),
+    }  # fmt: skip
+    assert [Item("T", "t", "s", (row,)).status for row in rows.values()] == list(rows)
+    assert Item("T", "t", "s", (rows[ALONE], rows[MISSING])).status == ALONE  # what is printed stands beside nothing measured

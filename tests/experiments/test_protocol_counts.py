@@ -1,6 +1,6 @@
-"""Predicted bytes, messages and operations of all update protocols are those that jobs count, but for `extras`.
+"""What update protocols cost: seconds by hand on a machine of round numbers, and bytes, messages and operations as jobs count.
 
-Workers may share what they send unevenly, and serve different parameters or none.
+Jobs count what is predicted, but for `extras`. Workers may serve different parameters or none.
 """
 
 from collections import Counter
@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from gridgrad.experiments.papers.hegde2016_costs import TRAFFIC, case_of, cost
+from gridgrad.experiments.papers.hegde2016_costs import TRAFFIC, Case, case_of, cost, tau
 from gridgrad.experiments.papers.hegde2016_count import counted
-from gridgrad.nn import Linear, Sequential, Tanh
+from gridgrad.nn import Linear, ReLU, Sequential, Tanh
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.grid.collectives import COLLECTIVES, all_reduce_elements
+from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.protocols.averaging import DiLoCo, fragments_of
 from gridgrad.parallel.protocols.protocol import SentParameters
 from gridgrad.parallel.protocols.server import greedy, single
@@ -51,11 +53,9 @@ def build(inputs, width, outputs):
     return Sequential([Linear(inputs, width), Tanh(), Linear(width, outputs)], dtype=np.float64)
 
 
-NETWORKS = {  # of which not all are tried on each number of ranks
-    "even": lambda: build(3, 6, 3),  # three ranks divide its elements evenly
-    "uneven": lambda: build(5, 2, 4),
-    "deep": lambda: Sequential([Linear(1, 7), Tanh(), Linear(7, 1), Tanh(), Linear(1, 11, bias=False)], dtype=np.float64),
-    "single": lambda: Sequential([Linear(4, 1)], dtype=np.float64),
+NETWORKS = {  # by the number of ranks
+    2: lambda: build(5, 2, 4),
+    3: lambda: build(3, 6, 3),  # three ranks divide its elements evenly
 }
 
 
@@ -96,30 +96,23 @@ def test_all_protocols_are_counted():
     assert {name for parts in PREDICTED.values() for name, *_ in parts} == TRAFFIC.keys()
 
 
-@mpi(2, 3, 4, 5, long=(2, 4, 5))
-def test_predicted_bytes_and_messages_are_those_of_the_tally(comm):
-    for number, (name, network) in enumerate(NETWORKS.items()):
-        if (number + comm.size) % 3 == 0:
-            for text, parts in PREDICTED.items():
-                compare(comm, name, network, text, parts)
-
-
-def compare(comm, network, make, text, parts):
-    batch = 2 * comm.size
-    case = case_of(make(), comm.size, machine.read("ethernet-1g"), 2, single if text.endswith("single") else greedy)
-    costs = [(cost(case, name, **options), steps) for name, steps, options in parts]
-    found = counted(comm, make(), text, EPOCH * batch, batch, STEPS)
-    found.subtract(extras(text, case, comm.rank, found["messages"], fragments(make())))
-    ranks = comm.allgather(found)
-    for what in ("bytes", "messages"):
-        mean = sum(steps * getattr(cost, what) for cost, steps in costs)
-        most = sum(steps * getattr(cost, f"most_{what}") for cost, steps in costs)
-        words = text, what, network, comm.size
-        assert sum(rank[what] for rank in ranks) == pytest.approx(comm.size * mean, rel=1e-12), words
-        assert max(rank[what] for rank in ranks) == pytest.approx(most, rel=1e-12), words
-    if text != NOT_PREDICTED and case.elements % comm.size == 0:  # else the sums of the first rank are more than the mean
-        operations = sum(steps * cost.operations for cost, steps in costs)
-        assert max(rank["operations"] for rank in ranks) == pytest.approx(operations, rel=1e-12), (text, network, comm.size)
+@mpi(2, 3)
+def test_predicted_bytes_messages_and_operations_are_those_of_the_tally(comm):
+    make, batch = NETWORKS[comm.size], 2 * comm.size
+    for text, parts in PREDICTED.items():
+        case = case_of(make(), comm.size, machine.read("ethernet-1g"), 2, single if text.endswith("single") else greedy)
+        costs = [(cost(case, name, **options), steps) for name, steps, options in parts]
+        found = counted(comm, make(), text, EPOCH * batch, batch, STEPS)
+        found.subtract(extras(text, case, comm.rank, found["messages"], fragments(make())))
+        ranks = comm.allgather(found)
+        for what in ("bytes", "messages"):
+            mean = sum(steps * getattr(cost, what) for cost, steps in costs)
+            most = sum(steps * getattr(cost, f"most_{what}") for cost, steps in costs)
+            assert sum(rank[what] for rank in ranks) == pytest.approx(comm.size * mean, rel=1e-12), (text, what)
+            assert max(rank[what] for rank in ranks) == pytest.approx(most, rel=1e-12), (text, what)
+        if text != NOT_PREDICTED and case.elements % comm.size == 0:  # else the sums of the first rank are more than the mean
+            operations = sum(steps * cost.operations for cost, steps in costs)
+            assert max(rank["operations"] for rank in ranks) == pytest.approx(operations, rel=1e-12), text
 
 
 def fragments(net):
@@ -128,3 +121,55 @@ def fragments(net):
         net = distribute(net, alone)
         net.allocate()
         return [size(part) for part in fragments_of(net, SentParameters(net), 2)]
+
+
+# ----- by hand
+
+ELEMENTS = 32
+SPREAD = 0, 1, 1, 2  # 15, 15, 2 elements
+ALPHA, BETA, RATE = 10.0, 0.5, 1e-9  # seconds of a message, of a byte, and of an operation
+
+
+def round_machine():
+    """A rank a node, whose memory and calls take no time."""
+    core = {"flops": 1 / RATE, "bandwidth": 1e30, "call": 1e-30}
+    link = {"alpha": ALPHA, "beta": BETA}
+    return machine.Machine("round", "", core, {"ranks": 1, "bandwidth": 1e30, "memory": 1.0}, {"node": link, "network": link})
+
+
+def by_hand(workers, owners=(), compute=1000.0):
+    return Case(((3, 5), (5,), (5, 2), (2,)), workers, round_machine(), compute, owners)
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_synchronous_training_costs_what_batch_parallelism_does(workers):
+    net = Sequential([Linear(3, 5), ReLU(), Linear(5, 2)], input_shape=(3,))
+    whole = Cost(net, GridDescription({"batch": workers}, None, 1), "replicate", 4 * workers, round_machine())
+    ours = cost(case_of(net, workers, round_machine(), 4), "sync")
+    assert ours.seconds == pytest.approx(whole.parts["compute"] + whole.parts["update"] + whole.parts["gradients"])
+    assert ours.most_bytes == sum(work.nbytes for work in whole.works if work.group and work.layer == "gradients")
+
+
+def test_periods_and_single_workers():
+    alone = 1000 + 4 * ELEMENTS * RATE
+    for name in ("local", "parallel-sgd", "diloco", "easgd", "admm"):
+        rare, often = cost(by_hand(4), name, period=50), cost(by_hand(4), name)
+        assert rare.bytes == pytest.approx(often.bytes / 50)
+        assert rare.seconds - alone == pytest.approx((often.seconds - alone) / 50)
+    for name in TRAFFIC:
+        found = cost(by_hand(1), name)
+        assert found.most_bytes == found.most_messages == 0 and found.seconds == pytest.approx(1000)
+
+
+def test_seconds_by_hand():
+    way, update = 4 * BETA, 4 * RATE  # of an element
+    waits = cost(by_hand(3), "server:bsp").seconds
+    assert waits == pytest.approx(1000 + 2 * (2 * ALPHA + 2 * ELEMENTS * way) + ELEMENTS * (2 * RATE + update))
+    spread = cost(by_hand(3, SPREAD), "server:bsp").seconds  # both that serve 15 receive from two and send to two
+    assert spread == pytest.approx(1000 + 2 * (2 * ALPHA + 2 * 15 * way) + 15 * (2 * RATE + update))
+    assert tau(by_hand(3)) == pytest.approx(2 * (ALPHA + ELEMENTS * way) + ELEMENTS * update)
+    assert tau(by_hand(3, SPREAD)) == pytest.approx(2 * (ALPHA + 15 * way) + 15 * update)
+    rate = 2 / (1000 + tau(by_hand(3))) + 1 / 1000  # of two workers that wait for the server, and of its own
+    assert cost(by_hand(3), "server:asp").seconds == pytest.approx(3 / rate)
+    assert cost(by_hand(3, compute=1.0), "server:asp").seconds == pytest.approx(2 * tau(by_hand(3)))
+    assert cost(by_hand(3), "sgp").seconds == pytest.approx(1000 + ALPHA + ELEMENTS * way)

@@ -1,50 +1,29 @@
-"""`reproduce all`: parts that are kept and go on after a kill, items of the papers, and the page that shows them."""
+"""`reproduce`: parts that are kept, each paper from its kept results, and the page of all of them."""
 
 import json
-import signal
-import subprocess
-import sys
+import shutil
 import time
 from html.parser import HTMLParser
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from gridgrad.experiments import reproduce
 from gridgrad.experiments.papers import page, page_text
-from gridgrad.experiments.papers.cited import PRINTED, Cited
-from gridgrad.experiments.papers.claims import DIFFERS, Claim, Finding, found
-from gridgrad.experiments.papers.items import (
-    ALONE,
-    BESIDE,
-    FORESEEN,
-    KEPT,
-    MEASURED,
-    MISSING,
-    PREDICTED,
-    Item,
-    ItemRow,
-    paired,
-)
-from gridgrad.experiments.papers.parts import SHORT, Found, PaperPart, TimeLeft, in_turns, run_resumable
-from gridgrad.parallel.job.run import UserError
-
-SLOW = """
-import sys, time
-from pathlib import Path
+from gridgrad.experiments.papers.cited import DERIVED, PRINTED, Cited
+from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, Claim, Finding, found
+from gridgrad.experiments.papers.items import KEPT, MEASURED, MISSING, Item, ItemRow
+from gridgrad.experiments.papers.paper import NAMES, paper_of
 from gridgrad.experiments.papers.parts import PaperPart, run_resumable
+from gridgrad.parallel.job.run import UserError
+from tests.experiments.figures import is_figure
 
-def part(name, seconds):
-    def run():
-        with open(f"{sys.argv[1]}/ran", "a") as file:
-            file.write(name + "\\n")
-        time.sleep(seconds)
-        return {"name": name}
-    return PaperPart(name, run, 1, {})
+RESULTS = Path("results")
+FIGURES = {"hegde2016": 4, "marques2016": 1}  # of the kept results
 
-slow = float(sys.argv[2])
-run_resumable({"paper": [part("first", 0), part("second", slow), part("third", 0)]}, Path(sys.argv[1]) / "state")
-"""
+
+# ----- parts
 
 
 def parts(ran, names, **settings):
@@ -64,7 +43,6 @@ def test_what_is_done_is_not_done_again(tmp_path):
     first = run_resumable({"a": parts(ran, "xy"), "b": parts(ran, ["bad", "z"])}, tmp_path, say=lines.append)
     assert ran == ["x", "bad", "y", "z"] and first["a"].results == {"x": {"name": "x"}, "y": {"name": "y"}}
     assert first["b"].failures == ["bad: data.gz: No such file or directory"] and list(first["b"].results) == ["z"]
-    assert "about" in lines[0] and "left" in lines[-1]
     again = run_resumable({"a": parts(ran, "xy"), "b": parts(ran, ["bad", "z"])}, tmp_path, say=lines.append)
     assert ran[4:] == ["bad"] and again["a"] == first["a"]
     run_resumable({"a": parts(ran, "xy", steps=2)}, tmp_path, say=lines.append)
@@ -72,20 +50,6 @@ def test_what_is_done_is_not_done_again(tmp_path):
     next((tmp_path / "b").glob("z-*.json")).write_text('{"settings": {')
     run_resumable({"b": parts(ran, ["z"])}, tmp_path, say=lines.append)
     assert ran[7:] == ["z"]  # a damaged file counts as none
-
-
-def test_a_run_that_was_killed_goes_on(tmp_path):
-    words = [sys.executable, "-c", SLOW, str(tmp_path)]
-    process = subprocess.Popen([*words, "60"], stderr=subprocess.DEVNULL)
-    ran, limit = tmp_path / "ran", time.monotonic() + 60
-    while time.monotonic() < limit and (not ran.exists() or "second" not in ran.read_text()):
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    kept = sorted(path.name.split("-")[0] for path in (tmp_path / "state").rglob("*"))
-    assert kept == ["first", "paper"]  # no file of the second part, neither whole nor half
-    subprocess.run([*words, "0"], check=True, stderr=subprocess.DEVNULL, timeout=60)
-    assert ran.read_text().split() == ["first", "second", "second", "third"]
 
 
 def test_parts_that_do_not_fit_into_the_time_are_left_out(tmp_path):
@@ -96,56 +60,33 @@ def test_parts_that_do_not_fit_into_the_time_are_left_out(tmp_path):
     slow = [PaperPart("slow", lambda: time.sleep(60), 1, {})]
     done = run_resumable({"b": slow}, tmp_path, seconds=2, say=lambda line: None)
     assert done["b"].left_out == ["slow"] and not done["b"].results
-    clock = TimeLeft(few[:1] * 60)
-    clock.took(few[0], 181)
-    assert clock.pace == pytest.approx(241 / 61) and clock.left() == "about 4 minutes left"
-    assert [part.name for _, part in in_turns({"a": parts(ran, "abcd"), "b": parts(ran, "uv")})] == list("aubcvd")
 
 
-def printed(value):
-    return Cited(value, PRINTED, "section 1")
+# ----- papers
 
 
-def test_numbers_of_now_stand_beside_those_that_are_kept():
-    row = lambda label, measured, remark="": ItemRow(label, printed(2.0), measured, 3.0, remark)  # noqa: E731
-    item = lambda *rows, **more: Item("T", "t", "s", rows, command="reproduce p", **more)  # noqa: E731
-    before = item(row("a", 1.0, "three rounds"), row("b", 1.0), row("c", None))
-    now = item(row("a", 4.0, "one round"), row("b", None), row("d", 5.0))
-    (both,) = paired([now], [before])
-    assert [(one.label, one.measured, one.kept) for one in both.rows] == [
-        ("a", 4.0, 1.0), ("b", None, 1.0), ("c", None, None), ("d", 5.0, None),
-    ]  # fmt: skip
-    assert (both.rows[0].remark, both.rows[0].kept_remark) == ("one round", "three rounds")
-    assert both.kinds == {PRINTED, MEASURED, KEPT, PREDICTED}
-    assert page_text.remark(both.rows[0]) == "now: one round; earlier: three rounds"
-    (alone,) = paired([], [before])
-    assert [(one.measured, one.kept) for one in alone.rows] == [(None, 1.0), (None, 1.0), (None, None)]
-    other = Item("T", "t", "s", (row("a", 4.0),), command="summary")
-    (kept,) = paired([other], [other])  # no part of this run measures it
-    assert (kept.rows[0].measured, kept.rows[0].kept) == (None, 4.0)
-
-
-def test_what_was_done_of_an_item_has_four_names():
-    rows = {
-        BESIDE: ItemRow("a", printed(2.0), 1.0), ALONE: ItemRow("a", None, 1.0, 2.0),
-        FORESEEN: ItemRow("a", printed(2.0), None, 1.0), MISSING: ItemRow("a", printed(2.0)),
-    }  # fmt: skip
-    assert [Item("T", "t", "s", (row,)).status for row in rows.values()] == list(rows)
-    assert Item("T", "t", "s", (rows[ALONE], rows[MISSING])).status == ALONE  # what is printed stands beside nothing measured
-    assert Item("T", "t", "s", (rows[ALONE], rows[BESIDE])).status == BESIDE
-
-
-def test_the_deviation_is_that_of_each_quantity_and_of_one_processor():
-    rows = (ItemRow("N = 1: s", printed(2.0), 1.0), ItemRow("N = 1: e", None, 5.0), ItemRow("N = 2: s", printed(4.0), 4.0),
-            ItemRow("N = 2: e", printed(10), 5))  # fmt: skip
-    words = "Ratio: "
-    assert page_text.deviation(Item("T", "t", "s", rows)) == words + "s ■ 0.75 (0.5 to 1); e ■ 0.5"
-    both = ItemRow("x", printed(2.0), 1.0, kept=4.0)
-    assert page_text.deviation(Item("T", "t", "s", (both,))) == words + "■ 0.5, □ 2"
-    assert page_text.deviation(Item("T", "t", "s", (ItemRow("words", printed("a"), "b"),))) == ""
-
-
-EVIL = "<script>alert('x')</script>&\"><img src=x onerror=y>"
+@pytest.mark.parametrize("name", NAMES)
+def test_tables_figures_and_summary_come_out_of_kept_results_without_a_measurement(name, tmp_path, monkeypatch, capsys):
+    """Each item has a number of the paper or a reason, each derived number its formula, each claim a verdict."""
+    monkeypatch.setattr(reproduce, "run_resumable", None)
+    shutil.copy(RESULTS / name / "tables.json", tmp_path)
+    reproduce.main([name, "--tables-only", "--out", str(tmp_path)])
+    summary, figures = (tmp_path / "summary.md").read_text(), list(tmp_path.glob("*.png"))
+    assert summary in capsys.readouterr().out
+    assert len(figures) == FIGURES.get(name, 0) and all(map(is_figure, figures))
+    paper = paper_of(name)
+    assert len(paper.known.claims) >= 10 and 3 <= sum(claim.main for claim in paper.known.claims.values()) <= 8
+    for tables in (paper.module.tables(), json.loads((tmp_path / "tables.json").read_text())):
+        items, claims = paper.items(tables), paper.claims(tables)
+        assert len({item.name for item in items}) == len(items) > 5
+        for item in items:
+            assert item.reason or item.rows and all(row.cited for row in item.rows), item.name
+            assert item.status == MISSING or item.why and (item.command or item.results) or item.model, item.name
+            assert len({row.label for row in item.rows}) == len(item.rows), f"{item.name}: two rows have one label"
+        for one in (row.cited for item in items for row in item.rows if row.cited and row.cited.kind == DERIVED):
+            assert one.formula.words and one.formula.value(*one.inputs) == one.value
+        assert {claim.name for claim in claims} == set(paper.known.claims)
+        assert not [claim.name for claim in claims if claim.main and claim.verdict == CONTRADICTORY]
 
 
 class Seen(HTMLParser):
@@ -162,8 +103,6 @@ class Seen(HTMLParser):
         self.ids += [given["id"]] if "id" in given else []
         self.scripts += tag == "script"
         assert not any(name.startswith("on") for name in given)
-        if tag == "table":
-            assert self.open[-1] == "div"  # whose box scrolls
         if tag not in ("meta", "img", "br", "input"):
             self.open.append(tag)
 
@@ -174,92 +113,73 @@ class Seen(HTMLParser):
         self.texts.append(data)
 
 
-def made_up(text):
-    """A Page that says `text` wherever it can."""
-    rows = (ItemRow(text, Cited(text, PRINTED, text), text, kept=text, predicted=text, remark=text, kept_remark=text + "2"),)
-    items = (Item(*[text] * 3, rows, *[text] * 4, reason=text, processor=text), Item("other", *[text] * 2))
-    claims = Claim(text, text, text, True, Finding(DIFFERS, text, text)), Claim(text, text, text, False, found(True, text))
-    return page.Page((page.Section(*[text] * 5, items, claims, text, text, (text,), 1, 3),), "kept", text)
+def test_the_page_of_all_papers_comes_out_of_kept_results(tmp_path):
+    reproduce.main(["all", "--tables-only", "--out", str(tmp_path)])
+    sections = json.loads((tmp_path / "items.json").read_text())["sections"]
+    assert [(section["paper"], section["failures"]) for section in sections] == [(name, []) for name in NAMES]
+    seen = Seen((tmp_path / "index.html").read_text())
+    assert all(link[1:] in seen.ids for link in seen.links if link.startswith("#"))
+    assert [link for link in seen.links if link.endswith(".png") and not (tmp_path / link).is_file()] == []
+    said, claims = "".join(seen.texts), [claim["says"] for section in sections for claim in section["claims"]]
+    assert [words for words in claims if words.replace("`", "") not in said] == []
+
+
+EVIL = "<script>alert('x')</script>&\"><img src=x onerror=y>"
 
 
 def test_no_text_is_taken_for_markup():
-    seen = Seen(page_text.html(made_up(EVIL)))
+    row = ItemRow(EVIL, Cited(EVIL, PRINTED, EVIL), EVIL, kept=EVIL, predicted=EVIL, remark=EVIL, kept_remark=EVIL + "2")
+    items = (Item(*[EVIL] * 3, (row,), *[EVIL] * 4, reason=EVIL, processor=EVIL),)
+    claims = Claim(EVIL, EVIL, EVIL, True, Finding(DIFFERS, EVIL, EVIL)), Claim(EVIL, EVIL, EVIL, False, found(True, EVIL))
+    section = page.Section(*[EVIL] * 5, items, claims, EVIL, EVIL, (EVIL,), 1, 3)
+    seen = Seen(page_text.html(page.Page((section,), "kept", EVIL)))
     assert seen.open == [] and seen.scripts == 1 and not any("onerror" in link for link in seen.links if link[0] != "#")
     assert "".join(seen.texts).count(EVIL) > 20
 
 
-def test_the_page_of_what_is_kept_and_of_what_was_measured_now(tmp_path, monkeypatch):
-    class Module:
-        """A paper's functions."""
+def test_what_is_measured_now_stands_beside_what_is_kept_and_what_fails_does_not_stop_the_others(tmp_path, monkeypatch):
+    class Good:
+        """The functions of a paper with one part."""
 
+        to_measure = staticmethod(lambda size, ranks, data_dir: [PaperPart("speed", lambda: max(ranks), 1, {})])
+        gathered = staticmethod(lambda results, out: {"speedup": results["speed"]})
         tables = staticmethod(lambda measured: measured)
-        gathered = staticmethod(lambda results, out: {"speedup": results["first"]})
+
+    class Bad(Good):
+        """Those of one whose data are not there."""
+
+        @staticmethod
+        def to_measure(size, ranks, data_dir):
+            raise OSError("mnist: no file x.gz; fetch it elsewhere")
 
     def items(tables):
-        return [Item("Table 1", "a title", "section 1", (ItemRow("two ranks", printed(2.0), tables["speedup"]),), "why", "file",
-                     command="reproduce a", figures=("one.png",))]  # fmt: skip
+        row = ItemRow("two ranks", Cited(2.0, PRINTED, "section 1"), tables.get("speedup"))
+        return [Item("Table 1", "a title", "section 1", (row,), "why", "file", command="reproduce a", figures=("one.png",))]
 
-    claims = [Claim("faster", "It is faster", "section 1", True, found(True, "2"))]
-    paper = SimpleNamespace(
-        module=Module, items=items, claims=lambda tables: claims, where=lambda tables: "a machine" * bool(tables),
-        title="Someone: Something", about="a", verdict="v", described="d", minutes=1,
-    )  # fmt: skip
-    monkeypatch.setattr(page, "paper_of", lambda name: paper)
-    monkeypatch.setattr(page, "KEPT_RESULTS", tmp_path)
+    def paper_of(name):
+        return SimpleNamespace(
+            module={"a": Good, "b": Bad}[name], items=items, claims=lambda tables: [], where=lambda tables: "a machine",
+            title="Someone: Something", about="a", verdict="v", described="d", minutes=1,
+        )  # fmt: skip
+
     for name, text in {"a": '{"speedup": 1.5}', "b": "{half a fi"}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "tables.json").write_text(text)
     (tmp_path / "a" / "one.png").write_bytes(b"a picture")
+    for module in (page, reproduce):
+        monkeypatch.setattr(module, "paper_of", paper_of)
+    monkeypatch.setattr(page, "KEPT_RESULTS", tmp_path)
+    monkeypatch.setattr(reproduce, "NAMES", ("b", "a"))
     out = tmp_path / "page"
-    made = page.made(("a", "b"), {"a": Found({"first": 1.75}, left_out=["second"])}, out, SHORT)
-    page.write(made, out)
-    first, second = json.loads((out / "items.json").read_text())["sections"]
-    values = {value["kind"]: value["value"] for value in first["items"][0]["values"]}
-    assert values == {PRINTED: 2.0, MEASURED: 1.75, KEPT: 1.5} and first["left out"] == 1
+    with pytest.raises(UserError, match="b: 2 failed, .*the first: mnist: no file x.gz; fetch it elsewhere"):
+        reproduce.main(["all", "--out", str(out), "--ranks", "1,3"])
+    second, first = json.loads((out / "items.json").read_text())["sections"]
+    assert {value["kind"]: value["value"] for value in first["items"][0]["values"]} == {PRINTED: 2.0, MEASURED: 3, KEPT: 1.5}
     assert first["items"][0]["figures"] == [{"file": "a/kept-one.png", "kind": KEPT}] and (out / "a/kept-one.png").exists()
-    assert "tables.json is damaged" in second["failures"][0]
-    seen = Seen((out / "index.html").read_text())
-    assert all(link[1:] in seen.ids if link.startswith("#") else (out / link).is_file() for link in seen.links)
-    assert (out / "summary.md").read_text().count("It is faster") == 1
-
-
-class NoData:
-    """A paper whose data are not there."""
-
-    @staticmethod
-    def to_measure(size, ranks, data_dir):
-        raise OSError("mnist: no file x.gz; fetch it elsewhere")
-
-
-class Small:
-    """A paper with one part."""
-
-    @staticmethod
-    def to_measure(size, ranks, data_dir):
-        return [PaperPart(f"{size} on {max(ranks)}", dict, 1, {})]
-
-
-def test_a_paper_without_data_does_not_stop_the_others(tmp_path, monkeypatch):
-    modules = {"first": NoData, "second": Small}
-    monkeypatch.setattr(reproduce, "NAMES", modules)
-    monkeypatch.setattr(reproduce, "paper_of", lambda name: SimpleNamespace(module=modules[name]))
-    seen = []
-
-    def made(papers, found, out, form):
-        seen.append(found)
-        section = page.Section("first", "t", failures=tuple(found["first"].failures))
-        return page.Page((section,), form, "today")
-
-    monkeypatch.setattr(reproduce.page, "made", made)
-    with pytest.raises(UserError, match="first: 1 failed, .*the first: mnist: no file x.gz; fetch it elsewhere"):
-        reproduce.main(["all", "--out", str(tmp_path), "--ranks", "1,2"])
-    assert seen[0]["second"].results == {"short on 2": {}}
+    assert "tables.json is damaged" in second["failures"][1]
 
 
 def test_options_that_do_not_go_together_are_refused():
-    for words, advice in (
-        ("hegde2016 --minutes 3", "goes with all"),
-        ("all --ranks 2", "hold 1"),
-    ):
+    for words, advice in (("hegde2016 --minutes 3", "goes with all"), ("all --ranks 2", "hold 1")):
         with pytest.raises(UserError, match=advice):
             reproduce.main(words.split())
