@@ -1,12 +1,11 @@
 """Papers as data: expressions, and what a file of a paper makes of them: numbers with places, items, claims with verdicts."""
 
-import tomllib
 from types import SimpleNamespace
 
 import pytest
 
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, RATIO, READ, Cited, of_content
-from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN, Finding, found, judged, undecided, with_now
+from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN, found, judged, undecided, with_now
 from gridgrad.experiments.papers.expressions import Expression, MissingError
 from gridgrad.experiments.papers.items import ALONE, BESIDE, FORESEEN, KEPT, MEASURED, MISSING, PREDICTED, Item, ItemRow, paired
 from gridgrad.experiments.papers.paper import FUNCTIONS, Paper
@@ -70,37 +69,6 @@ STEPS = {"machine": "a machine", "steps": [
     {"net": "a", "ranks": 2, "speedup": 1.4}, {"net": "b", "ranks": 2, "speedup": 1.7},
     {"net": "b", "ranks": 4, "speedup": None},
 ]}  # fmt: skip
-
-
-CITED = """
-[tables."5.1"]
-place = "Table 5.1, page 3"
-columns = ["N", "max", "mean"]
-rows = [[2, 30, 20], [4, "-", 10]]
-
-[tables.text]
-columns = ["what", "value", "place"]
-rows = [["CPU", 1.5, "section 2"]]
-
-[tables.curve]
-place = "Figure 1"
-uncertainty = "+-0.2"
-columns = ["P", "speedup"]
-rows = [[2, 1.4]]
-
-[values.best]
-value = 5.8
-place = "abstract"
-
-[claims.grows]
-says = "The speedup grows with P."
-place = "section 3"
-main = true
-
-[claims.exact]
-says = "Nothing is lost."
-place = "section 4"
-"""
 
 
 def made(text=TEXT):
@@ -191,36 +159,32 @@ measured = "most"
 
 
 def test_numbers_have_a_kind_and_a_place_and_a_formula_if_they_are_derived():
-    known = of_content(tomllib.loads(CITED))
-    table, best = known.tables["5.1"], known.values["best"]
-    assert table.cited("max", 2) == Cited(30, PRINTED, "Table 5.1, page 3")
-    assert table.cited("max", 4) is None and table.cited("max", 8) is None  # not printed; no such row
-    assert known.tables["text"].cited("value", "CPU").place == "section 2"
-    assert known.tables["curve"].cited("speedup", 2) == Cited(1.4, READ, "Figure 1", "+-0.2")
-    ratio = RATIO(table.cited("max", 2), best)
-    assert (ratio.value, ratio.kind, ratio.place) == (30 / 5.8, DERIVED, "Table 5.1, page 3; abstract")
-    assert ratio.formula is RATIO and RATIO(best, table.cited("max", 4)) is None
+    known = made().known
+    printed, batch = known.tables["1"].cited("speedup", "a", 2), known.values["batch"]
+    assert printed == Cited(1.5, PRINTED, "Table 1")
+    assert known.tables["1"].cited("speedup", "a", 4) is known.tables["1"].cited("speedup", "a", 8) is None  # or no such row
+    curve = {"place": "Figure 1", "uncertainty": "+-0.2", "columns": ["P", "speedup"], "rows": [[2, 1.4]]}
+    assert of_content({"tables": {"curve": curve}}).tables["curve"].cited("speedup", 2) == Cited(1.4, READ, "Figure 1", "+-0.2")
+    ratio = RATIO(printed, batch)
+    assert (ratio.value, ratio.kind, ratio.place, ratio.formula) == (1.5 / 64, DERIVED, "Table 1; section 2", RATIO)
     for wrong in ({"kind": PRINTED, "place": ""}, {"kind": READ, "place": "Figure 1"}, {"kind": DERIVED, "place": "section 1"}):
         with pytest.raises(ValueError, match="needs its place"):
             Cited(1.0, **wrong)
 
 
-def test_no_claim_is_without_a_verdict_and_two_that_contradict_each_other_decide_nothing():
-    known = of_content(tomllib.loads(CITED))
-    both = {"grows": found(True, "1.5"), "exact": undecided("nothing measured")}
-    before = judged(known, both)
-    assert {one.name: one.verdict for one in before} == {"exact": OPEN, "grows": HOLDS}
+def test_two_findings_that_contradict_each_other_decide_nothing():
+    known = of_content({"claims": {"grows": {"says": "The speedup grows.", "place": "section 3"}}})
+
+    def both(kept, now):
+        (claim,) = with_now(judged(known, {"grows": kept}), judged(known, {"grows": now}))
+        return claim.verdict, [mark for mark, _ in claim.findings]
+
+    assert both(found(True, "1.5"), found(False, "0.8")) == (OPEN, [KEPT, MEASURED])
+    assert both(undecided("nothing measured"), found(False, "0.8")) == (DIFFERS, [MEASURED])
+    # What more rounds leave open a short measurement does not decide.
+    assert both(undecided("the rounds differ", "0.9 to 1.5"), found(True, "1.4"))[0] == OPEN
     with pytest.raises(ValueError, match="without a verdict"):
-        judged(known, {"grows": found(True, "1.5")})
-    with pytest.raises(ValueError, match="needs a verdict"):
-        Finding(HOLDS, "", "why")
-    assert with_now(before, []) == before
-    exact, grows = with_now(before, judged(known, {"grows": found(False, "0.8"), "exact": found(False, "0.9", "messages")}))
-    assert (exact.name, exact.verdict, exact.findings) == ("exact", DIFFERS, [(MEASURED, found(False, "0.9", "messages"))])
-    assert grows.verdict == OPEN and [mark for mark, _ in grows.findings] == [KEPT, MEASURED]
-    before = judged(known, both | {"grows": undecided("the rounds differ", "0.9 to 1.5")})
-    (grows,) = (one for one in with_now(before, judged(known, both | {"grows": found(True, "1.4")})) if one.name == "grows")
-    assert grows.verdict == OPEN  # what more rounds leave open a short measurement does not decide
+        judged(known, {})
 
 
 def printed(value):

@@ -41,25 +41,7 @@ def test_the_numbers_and_networks_of_the_thesis_are_all_there():
     first, *_ = grabaskas2018.equation()
     assert first["printed"].value == 12 * 12 * 30  # lines, calls, operands of Table 4.9
     assert grabaskas2018.overhead("C.37").value == pytest.approx((215.147 - 168.685 / 2) / 300)
-    assert (
-        network_names.build("mlp2", 1024, 10).size
-        == network_names.build(thesis.lines()["D.94"].net, 1024, 10).size
-        == 2_119_690
-    )
     assert network_names.build("mnist-cnn", (32, 32, 1), 10).size == 169_506
-
-
-def test_lines_of_the_thesis_that_are_one_to_us_share_a_run():
-    lines = thesis.lines()
-    assert lines["C.40"].run(whole=True) == lines["C.48"].run(whole=True)  # auto and manual
-    assert lines["D.71"].run(whole=False) == lines["D.84"].run(whole=False)  # CPU and GPU
-    assert lines["D.101"].single.ref == "D.97" and lines["C.10"].single.ref == "C.2"
-    backward = lines["C.59"].run(whole=True)
-    assert (backward.batch_size, backward.lr, backward.grid, backward.steps) == (400, pytest.approx(0.04), "batch=4", 150)
-    local = lines["C.42"].run(whole=False)
-    assert local.period == 1000 and local.samples == 4 * local.steps == 8000 and not local.test
-    wanted = set(thesis.runs([1, 2, 4], True))
-    assert all(line.run(True) in wanted and line.single.run(True) in wanted for line in lines.values())
 
 
 def test_an_efficiency_of_the_thesis_is_of_two_runs_of_a_kind_on_one_processor():

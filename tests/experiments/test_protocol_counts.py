@@ -7,19 +7,14 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from mpi4py import MPI
 
 from gridgrad.experiments.papers.hegde2016_costs import TRAFFIC, Case, case_of, cost, tau
 from gridgrad.experiments.papers.hegde2016_count import counted
 from gridgrad.nn import Linear, ReLU, Sequential, Tanh
-from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.grid.collectives import COLLECTIVES, all_reduce_elements
 from gridgrad.parallel.grid.process_grid import GridDescription
-from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.protocols.averaging import DiLoCo, fragments_of
-from gridgrad.parallel.protocols.protocol import SentParameters
 from gridgrad.parallel.protocols.server import greedy, single
 from gridgrad.parallel.protocols.workers import NUMBERS
 from tests.mpi import mpi
@@ -33,10 +28,8 @@ PREDICTED = {  # text: (name, its steps, options) of what is predicted
     "post-local:4:2": [("post-local", 4, {}), ("post-local", STEPS - 4, {"period": 2})],
     "slowmo:4:0.5": [("slowmo", STEPS, {"period": PERIOD})],
     "diloco:4": [("diloco", STEPS, {"period": PERIOD})],
-    "diloco:4:fragments=2": [("diloco", STEPS, {"period": PERIOD})],
     "easgd:4:0.1": [("easgd", STEPS, {"period": PERIOD})],
     "admm:4": [("admm", STEPS, {"period": PERIOD})],
-    "admm:4:rho=0.1": [("admm", STEPS, {"period": PERIOD})],
     "sgp": [("sgp", STEPS, {})],
     "parallel-sgd": [("parallel-sgd", STEPS, {"period": STEPS})],
     "parallel-sgd:epoch": [("parallel-sgd", STEPS, {"period": EPOCH})],
@@ -45,7 +38,6 @@ PREDICTED = {  # text: (name, its steps, options) of what is predicted
     **{f"server:ssp:1{way}": [("server:ssp", STEPS, {})] for way in WAYS},
     **{f"downpour:2:3{way}": [("downpour", STEPS, {"fetch": 2, "push": 3})] for way in WAYS},
 }
-NOT_PREDICTED = "admm:4:rho=0.1"  # the operations of this, which is another algorithm than `admm`
 ELASTIC = 4  # operations on each parameter, where workers and centre attract each other
 
 
@@ -59,8 +51,8 @@ NETWORKS = {  # by the number of ranks
 }
 
 
-def extras(text, case, rank, messages, fragments):
-    """What a rank sends and computes that is not predicted. messages: all that it sends. fragments: the elements of both."""
+def extras(text, case, rank, messages):
+    """What a rank sends and computes that is not predicted. messages: all that it sends."""
     name, found, rounds = text.partition(":")[0], Counter(), COLLECTIVES["all-reduce"].rounds(case.workers)
 
     def add_sum_of(elements, times=1):
@@ -76,12 +68,6 @@ def extras(text, case, rank, messages, fragments):
         add_sum_of(case.elements + 1)  # the mean at the end
         found.update(operations=2 * case.elements + 1)  # which is scaled, and divided by its weight
         found.update(bytes=STEPS * (ITEM + HEADER), operations=STEPS * 2)  # the weight
-    elif text.endswith("fragments=2"):  # two sums instead of one, and the first fragment again at the end
-        add_sum_of(fragments[0], STEPS // PERIOD + 1)
-        add_sum_of(fragments[1], STEPS // PERIOD)
-        add_sum_of(case.elements, -STEPS // PERIOD)
-        again, whole = fragments[0], STEPS // PERIOD * case.elements
-        found.update(operations=again * DiLoCo.agreement + 2 * (again + whole))  # and each keeps the progress made meanwhile
     elif name in ("server", "downpour"):
         found.update(bytes=HEADER * (messages - rounds))
         found.update(operations=STEPS * case.elements if name == "server" else 0)  # a gradient times the weight of its share
@@ -103,24 +89,16 @@ def test_predicted_bytes_messages_and_operations_are_those_of_the_tally(comm):
         case = case_of(make(), comm.size, machine.read("ethernet-1g"), 2, single if text.endswith("single") else greedy)
         costs = [(cost(case, name, **options), steps) for name, steps, options in parts]
         found = counted(comm, make(), text, EPOCH * batch, batch, STEPS)
-        found.subtract(extras(text, case, comm.rank, found["messages"], fragments(make())))
+        found.subtract(extras(text, case, comm.rank, found["messages"]))
         ranks = comm.allgather(found)
         for what in ("bytes", "messages"):
             mean = sum(steps * getattr(cost, what) for cost, steps in costs)
             most = sum(steps * getattr(cost, f"most_{what}") for cost, steps in costs)
             assert sum(rank[what] for rank in ranks) == pytest.approx(comm.size * mean, rel=1e-12), (text, what)
             assert max(rank[what] for rank in ranks) == pytest.approx(most, rel=1e-12), (text, what)
-        if text != NOT_PREDICTED and case.elements % comm.size == 0:  # else the sums of the first rank are more than the mean
+        if case.elements % comm.size == 0:  # else the sums of the first rank are more than the mean
             operations = sum(steps * cost.operations for cost, steps in costs)
             assert max(rank["operations"] for rank in ranks) == pytest.approx(operations, rel=1e-12), text
-
-
-def fragments(net):
-    """The elements of the two fragments of a network, in which its parameters travel where they do so in two."""
-    with ProcessGrid(MPI.COMM_SELF) as alone:
-        net = distribute(net, alone)
-        net.allocate()
-        return [size(part) for part in fragments_of(net, SentParameters(net), 2)]
 
 
 # ----- by hand
