@@ -45,12 +45,6 @@ def test_partitions_hold_what_they_should_and_are_equal_however_they_were_made()
         assert [other for other, _ in PARTITIONS if other == partition] == equal and len(set(equal)) == 1
 
 
-def test_partitions_of_a_million_ranks_cost_nothing():
-    partition = Partition.even(10**9 + 7, 10**6)
-    assert partition.part(0) == slice(0, 1001) and partition.part(10**6 - 1) == slice(10**9 + 7 - 1000, 10**9 + 7)
-    assert Partition.at_rank(9, 10**6, 3) == Partition.at_rank(9, 10**6, 3) != Partition.at_rank(9, 10**6, 4)
-
-
 def test_intersections_and_positions_are_those_of_sets():
     for seed in range(20):
         rng = np.random.default_rng(seed)
@@ -63,18 +57,14 @@ def test_intersections_and_positions_are_those_of_sets():
             assert listed(within(held, positions(both, held))) == listed(both)
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: Partition.even(3, 0), "over 0 ranks"),
+def test_what_is_no_partition_is_refused():
+    for make, words in (
         (lambda: Partition.weighted(3, (-1, 2)), "at least 0"),
         (lambda: Partition.owned([0, 3], 3), "from 0 to 2"),
         (lambda: Partition.of(3, (slice(1, 4),)), "outside of 3"),
-    ],
-)
-def test_what_is_no_partition_is_refused(make, words):
-    with pytest.raises(ValueError, match=words):
-        make()
+    ):
+        with pytest.raises(ValueError, match=words):
+            make()
 
 
 # ----- layouts

@@ -19,9 +19,7 @@ from gridgrad.nn import (
 from gridgrad.nn.sequence import shapes
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.grid.devices import use_device
-from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.placement.placements import MASTER
-from gridgrad.parallel.plans.place_network import place
 from tests.mpi import mpi
 from tests.parallel.equality import block, grids
 
@@ -56,13 +54,7 @@ def test_a_step_sends_what_equation_5_1_says(comm):
 
 
 @mpi(2)
-def test_other_axes_plans_and_devices_are_refused_by_all(comm):
-    for sizes, plan, words in (
-        ({"height": 2}, "marques", "axis height"),
-        ({"model": 2}, "marques,out,out,out", "whole algorithm"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            place(net_of(), GridDescription(sizes), plan)
+def test_other_devices_are_refused_by_all(comm):
     use_device(comm, "stand-in,cpu")
     with ProcessGrid(comm, model=comm.size) as grid, pytest.raises(ValueError, match="--device cpu for all ranks"):
         parallelize(net_of(), grid, "marques")

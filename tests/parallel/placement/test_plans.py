@@ -1,4 +1,4 @@
-"""The words of plans: what is placed where and sent, of autoencoders, redundant layers and layers of one's own."""
+"""The words of plans: what is placed where and sent, of autoencoders and redundant layers."""
 
 from itertools import product
 
@@ -7,19 +7,15 @@ import pytest
 
 from gridgrad.experiments.common import byte_formulas
 from gridgrad.nn import MSE, SGD, Linear, Sequential, Sigmoid, Tanh, TiedAutoencoder
-from gridgrad.parallel import PLANS, ProcessGrid, parallelize, train_step
-from gridgrad.parallel.grid.process_grid import GridDescription, places
+from gridgrad.parallel import ProcessGrid, parallelize, train_step
+from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.placement.moves import elements_sent
 from gridgrad.parallel.placement.partition import Partition, Split
 from gridgrad.parallel.placement.placements import C, Invariant, N, Shard
 from gridgrad.parallel.plans.place_network import place
-from gridgrad.parallel.plans.plans import ShardHiddenUnits
-from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.prediction.machine import read
 from tests.mpi import mpi
 from tests.parallel.equality import block, grids
 
-MACHINE = read("cori-haswell")
 TWO = GridDescription({"model": 2})
 
 
@@ -45,45 +41,18 @@ def test_a_step_of_an_autoencoder_moves_what_the_formulas_say(comm):
         }, f"{sizes} {inputs}-{hidden} {batch_size}"
 
 
-def test_all_ranks_together_compute_what_one_does_but_each_does_redundant_layers():
-    def operations(plan, sizes):
-        """Those of all ranks together in a step of 12 samples, without the update."""
-        costs = [Cost(net, GridDescription(sizes, at), plan, 12, MACHINE) for at in places(GridDescription(sizes).sizes)]
-        return sum(work.flops for cost in costs for work in cost.works if work.phase != "update")
-
-    net = Sequential([TiedAutoencoder(60, 24), Sigmoid(), TiedAutoencoder(60, 96), Linear(60, 12)], input_shape=(60,))
-    alone, three_passes = operations("fewest-bytes", {}), 3 * 2 * 12 * 60 * 12
-    assert operations("fewest-bytes", {"batch": 2, "model": 2}) == alone
-    assert operations("hidden,hidden,redundant", {"model": 3}) == alone + 2 * three_passes
-
-
 def pair():
     return Sequential([Linear(7, 5), TiedAutoencoder(5, 3)])
 
 
-@pytest.mark.parametrize(
-    ("plan", "words"),
-    [
-        ("fewest-bytes", ["out", "hidden"]),
-        ("conv=out,linear=in", ["in", "hidden"]),
-        ("redundant,hidden", ["redundant", "hidden"]),
-    ],
-)
-def test_plans_name_layers_one_by_one_or_by_kind(plan, words):
-    assert place(pair(), TWO, plan).plan == words
-
-
-@pytest.mark.parametrize(
-    ("plan", "words"),
-    [
-        ("out", "takes hidden or replicate, not out"),
-        ("superfluous", "use fewest-bytes, .*redundant"),
-    ],
-)
-def test_plans_that_do_not_fit_are_refused(plan, words):
-    with pytest.raises(ValueError, match=words) as caught:
-        place(pair(), TWO, plan)
-    assert "\n" not in str(caught.value)
+def test_plans_name_layers_one_by_one_or_by_kind_or_are_refused():
+    assert place(pair(), TWO, "fewest-bytes").plan == ["out", "hidden"]
+    assert place(pair(), TWO, "conv=out,linear=in").plan == ["in", "hidden"]
+    assert place(pair(), TWO, "redundant,hidden").plan == ["redundant", "hidden"]
+    for plan, words in (("out", "takes hidden or replicate, not out"), ("superfluous", "use fewest-bytes, .*redundant")):
+        with pytest.raises(ValueError, match=words) as caught:
+            place(pair(), TWO, plan)
+        assert "\n" not in str(caught.value)
 
 
 @mpi(2, 3)
@@ -101,22 +70,3 @@ def test_only_what_surrounds_redundant_layers_is_sent(comm):
     into = {("1", "reduce-scatter"), ("1", "all-gather"), ("2", "all-gather")}
     ends = {("4", "all-gather"), ("output", "reduce-scatter"), ("output", "all-gather")}
     assert list(found.values()) == [into | ends, into, set()]
-
-
-class OwnAutoencoder(TiedAutoencoder):
-    """A layer whose kind no plan of the project names."""
-
-    kind = "own"
-
-
-class ShardOwnUnits(ShardHiddenUnits):
-    word, kinds = "own-hidden", ("own",)
-
-
-def test_a_kind_of_ones_own_has_the_plans_that_name_it(monkeypatch):
-    net = Sequential([OwnAutoencoder(5, 3), Sigmoid(), Linear(5, 4)])
-    assert place(net, TWO, "fewest-bytes").plan[0] == "replicate"  # that takes every kind
-    monkeypatch.setitem(PLANS, "own-hidden", ShardOwnUnits())
-    for plan in ("fewest-bytes", "conv=replicate,linear=out,own=own-hidden"):
-        placed = place(net, TWO, plan)
-        assert placed.plan[0] == "own-hidden" and placed.layers[0].weight.block_shape == (5, 2)

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments.common import byte_formulas
-from gridgrad.nn import LOSSES, SGD, Adam, Context, Dropout, Linear, ReLU, Sequential, Tanh
+from gridgrad.nn import LOSSES, SGD, Adam, Dropout, Linear, ReLU, Sequential, Tanh
 from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.group import Transfer, WallClock
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import Partial, Replicate, Shard
@@ -175,17 +174,6 @@ def test_one_node_without_room_is_heard_of_on_all(comm, monkeypatch):
 # ----- errors
 
 
-@mpi(2)
-def test_one_gpu_is_enough_to_refuse_shared_memory(comm):
-    """All ranks agree, though only one of them is on a device."""
-    use_device(comm, "cpu,stand-in")
-    with ProcessGrid(comm, batch=2) as grid:
-        assert not grid.on_cpus
-        assert str(parallelize(network(), grid, reduction="auto").reduction) == "plain"
-        with pytest.raises(ValueError, match="--reduction shared needs all ranks on CPUs"):
-            parallelize(network(), grid, reduction="shared")
-
-
 @mpi(1, 2)
 def test_divergence_ends_every_reduction_in_the_same_words(comm, monkeypatch):
     """Also in the first micro-batch, when nothing is under way yet; and what was kept of it is forgotten."""
@@ -201,21 +189,6 @@ def test_divergence_ends_every_reduction_in_the_same_words(comm, monkeypatch):
             assert net.reduction.accumulated is None or not net.reduction.accumulated.any()
             net.learn(X, Y, loss, optimizer)
             assert np.isfinite(net.learn(X, Y, loss, optimizer)), options
-
-
-@mpi(2)
-def test_a_layer_that_fails_leaves_no_progress_points_behind(comm, monkeypatch):
-    """And the next step is as if the failed one had not been."""
-    with ProcessGrid(comm, batch=2) as grid:
-        net = parallelize(network(), grid, reduction="overlap:1")
-        context, loss, optimizer = Context(), LOSSES["mse"](), sgd(net)
-        part = *block(net, X, Y), len(X)
-        with monkeypatch.context() as broken, pytest.raises(ValueError):
-            broken.setattr(loss, "backward", lambda context: np.ones((3, 5)))
-            train_step(net, loss, optimizer, *part, context)
-        assert context.progress is not None and net.observer.progress is None and net.step == 0
-        net.trainer(loss, optimizer, context)._sums.pop(0).wait()  # begun on both ranks
-        assert np.isfinite(train_step(net, loss, optimizer, *part, context))
 
 
 # ----- the time of what is under way

@@ -118,6 +118,3 @@ def test_as_much_is_kept_as_was_said(comm):
             train(net, batches)
             assert net.kept_at_most() == (3, 1 if "nostash" in name else 3)
             assert (net.executor.open_at_most, net.executor.versions_at_most) == (simulated.of_chunk, versions), name
-    with ProcessGrid(comm, stage=comm.size) as grid:
-        net = parallelize(serial_net(mlp), grid, pipeline="1f1b", micro_batches=4)
-        assert net.kept_at_most() == (comm.size - comm.rank, 1)

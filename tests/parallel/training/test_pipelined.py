@@ -7,8 +7,7 @@ are in observe.
 import numpy as np
 import pytest
 
-from gridgrad.nn import MSE, SGD, Context, Linear, Sequential, SoftmaxCrossEntropy
-from gridgrad.nn.device import to_device
+from gridgrad.nn import MSE, SGD, Context, SoftmaxCrossEntropy
 from gridgrad.nn.divergence import Diverged as SerialDiverged
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.grid.group import TAGS
@@ -115,27 +114,23 @@ def diverged(trainer, minibatches):
 
 @mpi(2)
 def test_what_only_networks_without_a_pipeline_can_do_is_refused(comm):
-    (x, y), *_ = minibatches(mlp, (6,))
-    context, dy = Context(), to_device(np.zeros((6, 3)))
+    (x, _), *_ = minibatches(mlp, (6,))
     with ProcessGrid(comm, stage=2) as grid:
         net = parallelize(serial_net(mlp), grid)
         for words, refused in (
-            ("not by single passes", lambda: net.forward(x, context, 6)),
-            ("no rank of a pipeline has all layers", lambda: net.backward(dy, context)),
-            ("made for another network", lambda: net.trainer(MSE(), momentum(Sequential([Linear(2, 2)])))),
+            ("not by single passes", lambda: net.forward(x, Context(), 6)),
+            ("no rank of a pipeline has all layers", lambda: net.backward(np.zeros((6, 3)), Context())),
             ("leave rebalancing out", lambda: net.adopt(None)),
         ):
             with pytest.raises(ValueError, match=words) as caught:
                 refused()
             assert "\n" not in str(caught.value)
-        assert np.isfinite(net.learn(x, y, SoftmaxCrossEntropy(), momentum(net)))
 
 
 @mpi(2)
 def test_steps_under_way_forbid_what_needs_their_end(comm):
     (x, y), *_ = minibatches(mlp, (6,))
     with ProcessGrid(comm, stage=2) as grid:
-        assert parallelize(serial_net(mlp), grid, pipeline="1f1b").steps_under_way == 1
         net = parallelize(serial_net(mlp), grid, pipeline="async:3")
         assert net.steps_under_way == 3
         optimizer, loss = momentum(net), SoftmaxCrossEntropy()
