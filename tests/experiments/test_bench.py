@@ -2,22 +2,20 @@
 
 import json
 import sys
-from dataclasses import replace
 from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
 
 from gridgrad.experiments import bench
-from gridgrad.experiments.bench import median_of, row, table
-from gridgrad.experiments.benchmarks import rounds, serial
-from gridgrad.experiments.benchmarks.cases import Shape, StepCase
+from gridgrad.experiments.bench import row, table
+from gridgrad.experiments.benchmarks import rounds
+from gridgrad.experiments.benchmarks.cases import StepCase
 from gridgrad.experiments.benchmarks.rounds import in_minutes, ratios
 from tests.experiments.called import run_main
 
 NEEDS_TORCH = pytest.mark.skipif(not find_spec("torch"), reason="needs PyTorch")
 SMALL = StepCase("small", "lenet5", (28, 28, 1), 10, 4)
-QUIET, BUSY = SimpleNamespace(verdict=None), SimpleNamespace(verdict="others computed")
 CALM = {"left_out": 0, "busy": None}
 
 
@@ -33,11 +31,8 @@ def clocks(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def loads(monkeypatch):
-    """A list of made-up loads of the machine, one for each round; it is quiet in those that follow."""
-    made_up = []
-    monkeypatch.setattr(rounds, "load_of_process", lambda seen: made_up.pop(0) if made_up else QUIET)
-    return made_up
+def quiet(monkeypatch):
+    monkeypatch.setattr(rounds, "load_of_process", lambda seen: SimpleNamespace(verdict=None))
 
 
 def side(clocks, cpu, wall, calls):
@@ -61,16 +56,6 @@ def test_the_fastest_of_theirs_counts_on_each_clock(clocks):
     assert calls == [0.5, 0.25] + [0.5] * 4 + [0.25] * 8  # small ones as many as fill the seconds
 
 
-@pytest.mark.parametrize(("made_up", "counted", "marks"), [
-    ([BUSY, QUIET, BUSY, None], 2, {"left_out": 2, "busy": None}),
-    ([BUSY] * 9, 4, {"left_out": 0, "busy": BUSY.verdict}),
-])  # fmt: skip
-def test_rounds_beside_others_are_made_again_and_marked_if_there_are_no_others(made_up, counted, marks, clocks, loads):
-    loads += made_up
-    found = ratios((side(clocks, 2.0, 2.0, []), side(clocks, 4.0, 4.0, [])), rounds=2, seconds=1)
-    assert found == {"cpu": [0.5] * counted, "wall": [0.5] * counted} | marks
-
-
 def test_rounds_in_which_a_rank_shared_its_core_are_dropped(monkeypatch):
     cores = [2.0] * 4 + [1.0] * 4 + [1.7, 1.7, 1.0, 1.0] * 3 + [1.05] * 4
     jobs = zip([2.0, 1.0, 4.0, 8.0] * 6, cores, strict=True)  # the seconds and core seconds of each
@@ -78,18 +63,6 @@ def test_rounds_in_which_a_rank_shared_its_core_are_dropped(monkeypatch):
     found, marks = bench.two_rank_ratios(SMALL, rounds=2, steps=2, end=in_minutes(5))
     assert marks == CALM | {"dropped": 4}
     assert found == {"1 rank": [2.0] * 2, "2 ranks with nothing to say": [0.5] * 2, "PyTorch DDP gloo on 2": [0.25] * 2}
-
-
-# ----- both sides
-
-
-@NEEDS_TORCH
-def test_what_is_compared_does_the_same():
-    """Which the functions themselves check, without dropout, and refuse otherwise."""
-    for case in (replace(SMALL, work="adam"), replace(SMALL, net="mnist-cnn,dropout=0.9", work="inference")):
-        assert len(serial.serial_steps(case, best=True)) == 3
-    first, later = serial.conv_steps(Shape(2, 3, 3, 8, 2, 2, 1)), serial.conv_steps(Shape(8, 4, 3, 8, 2))
-    assert [len(step()) for step in (*first, *later)] == [3, 3, 3, 4, 4, 4]  # later ones with the gradient of the input
 
 
 # ----- what is written
@@ -103,16 +76,6 @@ def test_what_is_compared_does_the_same():
 ])  # fmt: skip
 def test_a_row_says_whether_its_first_clock_is_within_the_bound(found, bound, cells):
     assert cells in bench.time_line("a", row(found, bound), 3)
-
-
-def test_the_median_is_over_all_cases_round_by_round():
-    three = [replace(SMALL, name=name) for name in "abc"]
-    found = {"a": {"cpu": [1, 4], "wall": [1, 1]}, "b": {"cpu": [2, 5], "wall": [2, 2]}, "c": {"cpu": [9, 0], "wall": [3, 3]}}
-    assert median_of(found, three) == {"cpu": [2, 4], "wall": [2, 2], "marked": 0}
-    marked = found | {"c": found["c"] | {"busy": "busy"}}
-    assert median_of(marked, three) == {"cpu": [1.5, 4.5], "wall": [1.5, 1.5], "marked": 1}
-    del found["b"]
-    assert median_of(found, three) is None
 
 
 def test_a_quick_run_measures_what_was_selected_and_writes_its_table(tmp_path, monkeypatch, capsys):

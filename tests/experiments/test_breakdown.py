@@ -99,31 +99,12 @@ def test_a_timeline_has_a_row_a_rank_and_a_colour_a_kind(traces):
     assert [label.get_text() for label in axes.get_yticklabels()] == ["rank 0 (batch 0)", "rank 1 (batch 1)"]
     assert legend(figure) == ["compute", "communicate", "wait"] and axes.get_xlim() == (0, 0.1)
     assert timeline.UNDER_WAY in legend(timeline.draw(overlap))
-    with pytest.raises(ValueError, match="the steps 0 to 2"):
-        timeline.draw(plain, (7, 7))
-
-
-def test_of_a_trace_the_first_rank_of_each_stage_and_the_median_step_are_shown(tmp_path):
-    def measured(*durations):
-        spans, now = [], 0.0
-        for length in durations:
-            for rank in range(4):
-                spans.append(span(rank, "instruction", f"{rank // 2}F0", now, now + length / 4))
-                spans.append(span(rank, "instruction", "U0", now + length / 2, now + length))
-            now += length
-        places = [f"stage={rank // 2}, batch={rank % 2}, height=0, model=0" for rank in range(4)]
-        return timeline.measured(write_trace(tmp_path / "t.json", places, spans))
-
-    run = measured(9e6, 1e6, 5e6, 2e6)
-    assert len(run.rows) == 2 and run.seconds == pytest.approx(2)
-    assert [[event.instruction.chunk for event in row] for row in run.shown] == [[0, None], [1, None]]
 
 
 # ----- rooflines
 
 
 def test_a_roofline_is_drawn(tmp_path):
-    assert roofline.roof(2.0, 100.0, 10.0) == 20 and roofline.roof(50.0, 100.0, 10.0) == 100
     point = {"family": "a", "flops": 1e9, "seconds": {"median": 0.02, "min": 0.01, "max": 0.03}}
     points = [point | {"intensity": 4.0, "pass": "forward", "algorithm": kind} for kind in ("patches", "Winograd")]
     levels = [{"name": name, "bytes_per_second": rate} for name, rate in (("L1 cache", 2e11), ("memory", 2e10))]

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import sys
 from collections import Counter, defaultdict
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,14 +9,13 @@ from typing import NamedTuple
 
 import pytest
 
-from gridgrad.experiments import explain
 from gridgrad.experiments.export import graphs, simgrid
 from gridgrad.experiments.export.actions import Collective, Compute, Expect, Receive, Send, step_actions
 from gridgrad.experiments.export.messages import meetings, operations
-from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, GridDescription, places
+from gridgrad.parallel.grid.process_grid import AXES, GridDescription, places
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time, pipeline_step_time
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.experiments.called import run_main
 from tests.random_networks.case import random_case
@@ -98,7 +96,7 @@ def asked_of(case):
 
 
 def test_all_that_is_predicted_is_written():
-    checked = Counter()
+    checked = 0
     for seed in range(CASES):
         case = random_case(seed)
         net, asked = case.network(), asked_of(case)
@@ -110,12 +108,12 @@ def test_all_that_is_predicted_is_written():
                     step_actions(net, asked, batch_size, on)
                 continue
             actions = step_actions(net, asked, batch_size, on)
-            agree = pipelines_agree if case.pipeline else layers_agree
-            agree(net, asked, actions, batch_size, on)
-            checked[agree.__name__] += 1
+            if not case.pipeline:
+                layers_agree(net, asked, actions, batch_size, on)
+                checked += 1
         check(actions, ())
         check(actions, graphs.KINDS)
-    assert min(checked.values()) > 5 and len(checked) == 2, checked
+    assert 5 < checked < CASES - 5, "there are pipelines and others"
 
 
 def layers_agree(net, asked, actions, batch_size, on):
@@ -131,23 +129,6 @@ def layers_agree(net, asked, actions, batch_size, on):
         )
 
 
-def pipelines_agree(net, asked, actions, batch_size, on):
-    """A rank of each stage, that with the most work, does what is predicted of the stage."""
-    axis = STAGE if asked.grid.get(STAGE, 1) > 1 else MODEL
-    found = (pipeline_step_time if axis == STAGE else partition_step_time)(net, asked, batch_size, on)
-    written = defaultdict(list)
-    for place, mine in zip(places({name: asked.grid.get(name, 1) for name in AXES}), actions, strict=True):
-        messages = [one.nbytes for one in mine if isinstance(one, Send)]
-        collectives = [one.nbytes for one in mine if isinstance(one, Collective)]
-        seconds = sum(one.seconds for one in mine if isinstance(one, Compute))
-        written[place[axis]].append((sum(messages) + sum(collectives), len(messages), seconds))
-    for number, of_rank in enumerate(found.ranks):
-        chunks = found.held(number)
-        communicating = sum(found.micro_batches * chunk.moving + chunk.sums for chunk in chunks)
-        expected = of_rank.bytes, of_rank.messages, of_rank.busy - communicating
-        assert any(one == pytest.approx(expected) for one in written[number]), (asked, expected, written[number])
-
-
 def check(actions, whole):
     """Their operations can be done, and have their seconds and bytes."""
     ranks = list(graph(actions, whole))
@@ -157,12 +138,6 @@ def check(actions, whole):
         assert computed == pytest.approx(sum(one.seconds for one in mine if isinstance(one, Compute)))
         sent = sum(step.amount for step in steps.values() if step.what not in ("compute", "receive"))
         assert sent == sum(one.nbytes for one in mine if isinstance(one, (Send, Collective)))
-
-
-def test_ranks_that_enter_other_collectives_are_refused(tmp_path):
-    unlike = [[Collective("a", kind, (0, 1), place, 8)] for place, kind in enumerate(("all-reduce", "all-gather"))]
-    with pytest.raises(ValueError, match="layer a"):
-        simgrid.write(tmp_path, unlike, CORI)
 
 
 # ----- the formats
@@ -237,31 +212,9 @@ def test_traces_of_chakra_are_the_operations_in_whole_microseconds(tmp_path):
 
 
 @NEEDS_SIMGRID
-def test_smpirun_replays_a_random_network(tmp_path):
-    """It comes to an end, and takes no less than the rank that computes the longest."""
-    case = replace(random_case(1, 3), pipeline=None, start="fresh")
-    actions = step_actions(case.network(), asked_of(case), max(case.batch_sizes), CORI)
-    simgrid.write(tmp_path, actions, CORI)
-    busy = max(sum(one.seconds for one in mine if isinstance(one, Compute)) for mine in actions)
-    assert busy - 1e-6 <= simgrid.replayed(tmp_path, case.ranks, CORI) < 100 * busy
-
-
-@NEEDS_SIMGRID
 def test_the_script_in_the_folder_that_explain_writes_replays_the_step(tmp_path, monkeypatch, capsys):
     net = "--net", "mlp:64,64,relu", "--ranks", 4, "--grid", "batch=2,stage=2"
     run_main(monkeypatch, "explain", *net, "--export", tmp_path / "new")
     assert f"sh {tmp_path}/new/{simgrid.SCRIPT}" in capsys.readouterr().out
     finished = subprocess.run(["sh", tmp_path / "new" / simgrid.SCRIPT], capture_output=True, text=True, timeout=120)
     assert finished.returncode == 0 and "Simulation time" in finished.stderr + finished.stdout, finished.stderr
-
-
-def test_folders_and_formats_that_do_not_fit_are_refused_before_anything_is_planned(tmp_path, monkeypatch):
-    """A new folder is written whole or not at all, as tests of whole files show."""
-    monkeypatch.setitem(sys.modules, "chakra.schema.protobuf", None)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "used").mkdir()
-    (tmp_path / "used" / "file").touch()
-    for folder, name, words in (("used", "goal", "--export used"), ("new", "chakra", "pip install")):
-        with pytest.raises(ValueError, match=words) as refusal:
-            explain.check_export(folder, name)
-        assert "\n" not in str(refusal.value)

@@ -1,14 +1,12 @@
 """partition, small: its tables, and the files that it writes and reads."""
 
-import json
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
 from gridgrad.experiments.common.problems import published
-from gridgrad.experiments.partition import profiled, read_parts, write_hypergraph
-from gridgrad.parallel.observe.span_observer import METHODS
+from gridgrad.experiments.partition import read_parts, write_hypergraph
 from gridgrad.parallel.partitioning.good_partition import read_owners
 from gridgrad.parallel.partitioning.hypergraph import Hypergraph
 from gridgrad.parallel.partitioning.network_hypergraph import measure, of_network
@@ -41,16 +39,6 @@ def test_all_methods_are_printed_and_the_owners_written(partition, tmp_path):
     found = measure(model, model.parts(read_owners(out, net)), 3, [3, 2, 1])
     assert found.work.max() <= 1.1001 and sent["hypergraph"] == pytest.approx(2 * found.volume * 32 * 4 / 2**20, rel=1e-3)
     assert rows[-1].split()[-1] == f"{2 * 2 * 272_474 * 4 / 2**20:.4g}"
-
-
-def test_a_profile_gives_the_weights(partition, tmp_path):
-    path, rows = tmp_path / "profile.json", [{"layer": name} | dict.fromkeys(METHODS, float(name == "4")) for name in "024"]
-    path.write_text(json.dumps({"net": "mlp:16,12,relu", "layers": rows}))  # the last layer takes all of the time
-    net = "--net", "mlp:16,12,relu", "--shape", "4", "--outputs", "1", "--ranks", "2", "--method", "horizontal"
-    measured, counted = (partition(*net, *more)[2].split() for more in (("--profile", path), ()))
-    assert measured[1:3] == ["2.000", "0.000"] != counted[1:3] and measured[3:] == counted[3:]  # the same, weighed otherwise
-    with pytest.raises(ValueError, match="profile.json has .* seconds of .*: write it by train"):
-        profiled(path, "mlp:16,16,relu")
 
 
 # ----- files of other partitioners

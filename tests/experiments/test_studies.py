@@ -2,23 +2,17 @@
 
 import json
 import tempfile
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gridgrad.experiments.studies import convergence, protocols, pruned, simulators
-from gridgrad.nn import LOSSES, SGD, Sequential, SparseLinear
+from gridgrad.experiments.studies import convergence, protocols
+from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo import network_names
 from gridgrad.nn.zoo.network_names import build
-from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.partitioning.network_hypergraph import of_network
-from gridgrad.parallel.prediction import machine
-from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
-from gridgrad.parallel.sync.power_sgd import UNCOMPRESSED_STEPS
 from gridgrad.parallel.training import minibatch_indices
 from tests.experiments.called import run_main
 from tests.experiments.test_export import NEEDS_SIMGRID
@@ -95,24 +89,6 @@ def test_summed_gradients_are_synchronous_training():
     assert sent["bytes"] == pytest.approx(ring * 8 * (7 * net.size + 1) / 7, rel=0.02)  # thirds may be uneven
 
 
-@mpi(2)
-def test_simulated_workers_compress_as_the_ranks_of_a_job(comm):
-    """PowerSGD on two ranks, some steps before it compresses and some after it."""
-    random, serial = np.random.default_rng(0), build("mlp:6,tanh", (5,), 4, 0, "float64")
-    x, y, steps = random.normal(size=(12, 5)), random.integers(0, 4, 12), UNCOMPRESSED_STEPS + 5
-    loss = LOSSES["cross-entropy"]()
-    task = Task(serial, momentum, loss, x, y, 6, steps)
-    _, (simulated, _) = train(Simulation(2), task, protocols.maker("powersgd:1"), lambda samples: 1.0)
-    with ProcessGrid(comm, batch=2) as grid:
-        net = parallelize(serial, grid, reduction="powersgd:1")
-        optimizer = momentum(net)
-        for step in range(steps):
-            chosen, _ = minibatch_indices(12, 6, 0, step)
-            net.learn(x[chosen], y[chosen], loss, optimizer)
-        state = net.state_dict(everywhere=True)
-    assert all(np.allclose(simulated[name], value, rtol=0, atol=1e-10) for name, value in state.items())
-
-
 # ----- pruned
 
 
@@ -127,42 +103,7 @@ def test_the_pruned_network_is_written_with_its_tables(tmp_path, monkeypatch):
     assert "| pruned, and trained further |" in text and "| 3 | hypergraph |" in text
 
 
-@NEEDS_PARTITIONER
-def test_groups_that_know_nothing_of_each_other_are_found():
-    """In a network of three layers, with the neurons in a random order."""
-    order = [np.random.default_rng(seed).permutation(32) % 4 for seed in range(4)]
-    net = Sequential([SparseLinear(order[i][:, None] == order[i + 1]) for i in range(3)], input_shape=(32,))
-    model = of_network(net, with_loss=False)
-    parts = pruned.partitions(model, 4, 0.1, 0)
-    best, random, rows = (pruned.measures(net, model, parts[name], 4, 10) for name in ("hypergraph", "random", "rows"))
-    assert best == {"activations": 0, "MB a step": 0, "largest rank": 0, "messages": 0, "balance": 1, "products": 0.25}
-    for other in (random, rows):
-        assert other["activations"] > 32 and other["balance"] == 1 and other["products"] > 0.5
-
-
 # ----- simulators
-
-
-@pytest.mark.parametrize(("simulated", "more", "expected"), [
-    (1.09, {}, ""),
-    (2.0, {"as_messages": 1.05}, "an algorithm"),
-    (2.0, {"as_messages": 2.0, "alone": 1.9}, "overlap"),
-    (3.0, {"as_messages": 2.0, "longest": 2.0}, "several"),
-    (0.8, {"as_messages": 0.8, "formula": 0.61}, "open"),
-])  # fmt: skip
-def test_the_cause_is_what_makes_the_two_agree(simulated, more, expected):
-    row = {"predicted": 1.0, "simulated": simulated, "difference": simulated - 1, "alone": 1.0, "longest": 1.0} | more
-    assert simulators.cause(row) == expected and (not expected or f"**{expected}**" in simulators.TEXT)
-
-
-def test_the_step_is_one_alone_in_which_nothing_overlaps():
-    """A pipeline's is beside none before it. Else the sum of the value of the loss counts with its latency."""
-    net, ethernet = build("mlp:64,64,64,relu", (32,), 4), machine.read("ethernet-1g")
-    one, alone, asked = simulators.prediction(net, PlacementSpec({"stage": 2}, "out"), 32, ethernet)
-    assert one == alone and asked.pipelines.cuts
-    slow = replace(ethernet, core=ethernet.core | {"flops": 1e6})
-    step, alone, _ = simulators.prediction(net, PlacementSpec({"batch": 4}, "out"), 32, slow)
-    assert alone - step == pytest.approx(4 * slow.links["network"]["alpha"], rel=0.01)
 
 
 @NEEDS_SIMGRID

@@ -1,10 +1,8 @@
 """Ways for a job to go wrong; run by test_job.py as `python -m tests.parallel.job.failing WAY`."""
 
-import os
 import sys
 import time
 from functools import partial
-from pathlib import Path
 
 from mpi4py import MPI
 
@@ -31,10 +29,7 @@ def alone(action):
 
 
 def hang():
-    comm.Barrier()
     if comm.rank == 0:
-        print("about to hang", flush=True)
-        Path(os.environ.get("HANGS", os.devnull)).touch()  # so that who waits for that knows it
         time.sleep(1000)
     comm.Barrier()
 
@@ -47,7 +42,6 @@ def own_hook():
 
 WAYS = {
     "exception": partial(alone, lambda: fail(ZeroDivisionError("on one rank"))),
-    "user_error": lambda: fail(UserError("what is wrong; what to do")),
     "lonely_user_error": partial(alone, lambda: fail(UserError("only here"))),
     "root_error": lambda: on_root(comm, lambda: fail(OSError(13, "Permission denied", "/some/file"))),
     "hung": hang,

@@ -1,25 +1,20 @@
 """However a job fails, all its ranks end in time, it says why, and it leaves no process and no file behind."""
 
 import contextlib
-import errno
 import glob
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from gridgrad.experiments.launching.leftovers import processes, remove_session
-from gridgrad.experiments.launching.start_ranks import environment, find_mpiexec, is_open_mpi, mpiexec
+from gridgrad.experiments.launching.start_ranks import find_mpiexec, is_open_mpi, mpiexec
 from gridgrad.parallel.job import own_process
-from gridgrad.parallel.job.own_process import MARK
 from gridgrad.parallel.job.run import UserError, check_launcher, check_size, one_line, promised_ranks
-from tests.killer import orphaned_segments, remove_orphaned_segments, segments_of
+from tests.killer import orphaned_segments, segments_of
 
 LIMIT = 300  # seconds after which something hangs, however busy the machine is: it takes some seconds where nothing else runs
 
@@ -63,7 +58,6 @@ def job(way, ranks=3, timeout=LIMIT):
 
 
 @pytest.mark.parametrize(("way", "line"), [
-    ("user_error", "failing: error: what is wrong; what to do"),
     ("lonely_user_error", "[rank 2] error: only here"),
     ("root_error", "failing: error: /some/file: Permission denied"),
 ])  # fmt: skip
@@ -84,18 +78,6 @@ def test_any_other_exception_on_one_rank_ends_the_job_with_its_traceback(way, wo
     assert ("the user's own hook on rank 2" in finished.stderr) == (way == "script_with_a_hook")
 
 
-def full_output():
-    print("printed")
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def test_a_full_disk_ends_a_program_in_a_line():
-    code = f"from {__name__} import full_output; from gridgrad.parallel.job.run import run; run(full_output)"
-    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
-    line = "-c: error: can not write the output: No space left on device"
-    assert finished.returncode == 2 and finished.stderr.startswith(line) and finished.stderr.count("\n") == 1
-
-
 def test_messages_are_one_line():
     assert one_line(ValueError("a\n  b")) == "a b" and one_line(ValueError()) == "ValueError"
     assert one_line(ValueError("\udcff \x1b[31m")) == "\\udcff \\x1b[31m"
@@ -113,46 +95,6 @@ def test_a_hung_rank_is_ended_by_the_watchdog():
     assert finished.status is None and "ended by the watchdog after 3 s" in finished.stderr
 
 
-def test_an_interrupt_of_the_launching_program_ends_the_job(monkeypatch, tmp_path):
-    """Also where the system hands the signal to another thread than the one that waits, which goes on waiting."""
-    monkeypatch.setenv("HANGS", str(tmp_path / "hangs"))
-    over = threading.Event()  # so that no later test is interrupted
-
-    def interrupt():
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-        while not (tmp_path / "hangs").exists():
-            if over.wait(0.05):
-                return
-        os.kill(os.getpid(), signal.SIGINT)
-
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    threading.Thread(target=interrupt, daemon=True).start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            job("hung")
-    finally:
-        over.set()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-
-
-def test_killing_mpiexec_leaves_no_orphan():
-    launcher, started = find_mpiexec(), time.time()
-    process = subprocess.Popen(
-        [*launcher, "-n", "3", sys.executable, "-m", "tests.parallel.job.failing", "hung"],
-        env=environment(3, launcher[0]) | {MARK: "orphans"}, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout.readline() == "about to hang\n"
-    process.kill()
-    process.wait()
-    comes_true(lambda: not processes("orphans"))
-    left = processes("orphans")
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-    assert not left
-    remove_orphaned_segments(started)
-    remove_session(process.pid)
-
-
 def test_killing_the_launching_program_ends_its_job(tmp_path):
     out = tmp_path / "s.jsonl"
     arguments = ["--nets", "mlp:8,relu", "--ranks", "2", "--steps", str(10**7), "--out", out]
@@ -165,19 +107,6 @@ def test_killing_the_launching_program_ends_its_job(tmp_path):
     assert comes_true(lambda: not set(ranks) & set(processes_running("gridgrad", "train")))
     assert segments and comes_true(lambda: not any(path.exists() for path in segments))
     assert not out.exists()
-
-
-def test_a_serial_run_that_is_killed_has_left_no_file():
-    code = "import time; from gridgrad.parallel.job.run import run; run(lambda: (print('runs', flush=True), time.sleep(600)))"
-    environment = {name: value for name, value in os.environ.items() if name != MARK}
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert process.stdout.readline() == "runs\n"
-        maps = Path(f"/proc/{process.pid}/maps").read_text()
-        assert any(name in maps for name in own_process.LIBRARIES) and not own_process.segments_of(process.pid)
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_only_files_of_mpi_count_and_only_where_the_process_has_them(tmp_path, monkeypatch):

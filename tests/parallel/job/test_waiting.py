@@ -18,15 +18,13 @@ def clock(monkeypatch):
     return clock
 
 
-def test_naps_grow_with_the_time_that_was_waited(clock):
+def test_naps_grow_with_the_time_since_something_happened_and_waiting_ends_in_time(clock):
     assert sleep_until(lambda: True) and clock.naps == []
     assert sleep_until(lambda: clock.now > 60)
     waited = np.cumsum([0, *clock.naps[:-1]])
     assert clock.naps[0] == waiting.SHORTEST and max(clock.naps) == waiting.LONGEST
     assert all(nap <= waiting.SHORTEST + 0.11 * before for nap, before in zip(clock.naps, waited, strict=True))
-
-
-def test_naps_are_short_again_when_something_was_served_and_waiting_ends_after_some_seconds(clock):
+    clock.naps.clear()
     something = iter([False] * 20 + [True] + [False] * 20)
     assert sleep_until(lambda: len(clock.naps) == 40, serve=lambda: next(something))
     assert clock.naps[20] == waiting.SHORTEST and clock.naps[:20] == clock.naps[20:]
@@ -38,11 +36,11 @@ def test_naps_are_short_again_when_something_was_served_and_waiting_ends_after_s
 class Alone:
     """What the first rank does alone: it asks all others to sleep, and ends when they have, or never if one does not.
 
-    Making one is collective; so is `free`, which says how often it was done. inside: what a watchdog knew of this rank then.
+    Making one is collective; so is `free`, which says how often it was done.
     """
 
     def __init__(self, comm, monkeypatch):
-        self.comm, self.done, self.inside, self._sleep = comm.Dup(), 0, None, waiting.time.sleep
+        self.comm, self.done, self._sleep = comm.Dup(), 0, waiting.time.sleep
         monkeypatch.setattr(waiting.time, "sleep", self.sleep)
 
     def __call__(self, result=None):
@@ -55,7 +53,8 @@ class Alone:
 
     def sleep(self, seconds):
         if self.comm.rank and self.comm.iprobe(source=0):
-            (self.inside,) = waiting.here.calls
+            (call,) = waiting.here.calls  # which a watchdog names
+            assert [*call.group.ranks] == [*range(self.comm.size)] and (call.layer, call.kind) == (waiting.ALONE, "barrier")
             self.comm.recv(source=0)
             self.comm.send("asleep", 0)
         self._sleep(seconds)
@@ -67,13 +66,10 @@ class Alone:
 
 
 def ends(comm, monkeypatch, action):
-    """Whether action(alone) ends, in which the first rank calls alone(). What the others wait for is known to a watchdog."""
+    """Whether action(alone) ends, in which the first rank calls alone()."""
     with monkeypatch.context() as patches:
         alone = Alone(comm, patches)
         action(alone)
-        if comm.rank:
-            group, kind = alone.inside.group, alone.inside.kind
-            assert [*group.ranks] == [*range(comm.size)] and (alone.inside.layer, kind) == (waiting.ALONE, "barrier")
         return alone.free() == 1
 
 

