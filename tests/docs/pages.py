@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"^```(\{?[\w-]*\}?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\{?[\w-]*\}?)(?: \S+)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHANGE = re.compile(r"^(?:--- a/\S+\n)?\+\+\+ b/(\S+)\n((?:(?!--- a/|\+\+\+ b/).*\n)+)", re.MULTILINE)
 
 

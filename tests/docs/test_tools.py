@@ -1,7 +1,6 @@
 """What docs/tools has for other tools: the test of ReFrame and the file of JUBE run, the package of Spack is well-formed."""
 
 import ast
-import importlib.util
 import json
 import os
 import re
@@ -48,38 +47,28 @@ def reframe(folder, **variables):
 @pytest.mark.mpi
 @pytest.mark.skipif(not REFRAME, reason="ReFrame is not installed: pip install reframe-hpc")
 def test_the_test_of_reframe_passes_and_fails(tmp_path):
-    good = reframe(tmp_path, **SHORT)
-    assert "PASSED" in good.stdout and "Ran 1/1 test case(s)" in good.stdout and good.returncode == 0, good.stdout + good.stderr
-    assert re.findall(r"P: (sent_on_\d): (\S+) bytes", good.stdout) == [("sent_on_1", "0"), ("sent_on_2", "408.0")]
-    bad = reframe(tmp_path, **SHORT | {"net": "mlp:none"})
-    assert "FAILED" in bad.stdout and bad.returncode == 1, bad.stdout + bad.stderr
-
-
-def jube(folder, **parameters):
-    """JUBE's run of the file, with these parameters instead of its own: (its output, the rows of its result)."""
-    tree = ElementTree.parse(TOOLS / "scaling_jube.xml")
-    for parameter in tree.iter("parameter"):
-        parameter.text = parameters.get(parameter.get("name"), parameter.text)
-    tree.write(folder / "study.xml")
-    ran = run([JUBE, "run", "-e", "study.xml", "-o", "jube_runs"], folder)
-    return ran, run([JUBE, "result", "jube_runs"], folder).stdout.strip().splitlines()
+    for net, words, status in ((SHORT["net"], "PASSED", 0), ("mlp:none", "FAILED", 1)):
+        options = [word for name, value in (SHORT | {"net": net}).items() for word in ("-S", f"{name}={value}")]
+        ran = run([REFRAME, "--nocolor", "-c", TOOLS / "scaling_reframe.py", *options, "-n", "%series=batch", "-r"], tmp_path)
+        assert words in ran.stdout and ran.returncode == status, ran.stdout + ran.stderr
 
 
 @pytest.mark.long
 @pytest.mark.mpi
 @pytest.mark.skipif(not JUBE, reason="JUBE is not installed: apt install jube")
 def test_jube_runs_the_file_and_finds_the_times(tmp_path):
-    ran, (head, *lines) = jube(tmp_path, **SHORT, series="batch")
+    tree = ElementTree.parse(TOOLS / "scaling_jube.xml")
+    for parameter in tree.iter("parameter"):
+        parameter.text = (SHORT | {"series": "batch"}).get(parameter.get("name"), parameter.text)
+    tree.write(tmp_path / "study.xml")
+    ran = run([JUBE, "run", "-e", "study.xml", "-o", "jube_runs"], tmp_path)
+    head, *lines = run([JUBE, "result", "jube_runs"], tmp_path).stdout.strip().splitlines()
     assert ran.returncode == 0 and head == "series,ranks,runs,ms_a_step[ms]", ran.stdout + ran.stderr
     assert [line.split(",")[:3] for line in lines] == [["batch", "1", "1"], ["batch", "2", "1"]]
-    assert all(float(line.split(",")[3]) > 0 for line in lines)
-    failed, _ = jube(tmp_path, **SHORT | {"net": "mlp:none"}, series="batch", ranks="1")
-    assert failed.returncode != 0, failed.stdout
 
 
 def test_the_package_of_spack_needs_what_the_project_needs():
     repository = TOOLS / "spack_repo" / "gridgrad"
-    assert re.fullmatch(r"repo:\n  namespace: gridgrad\n  api: v2\.0\n", (repository / "repo.yaml").read_text())
     tree = ast.parse((repository / "packages" / "py_gridgrad" / "package.py").read_text())
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     said = {
@@ -91,15 +80,6 @@ def test_the_package_of_spack_needs_what_the_project_needs():
     needed |= {"mpi", f"python@{project['project']['requires-python'].removeprefix('>=')}:"}
     assert set(said["depends_on"]) == needed
     assert said["version"] == [project["project"]["version"]] and said["license"] == [project["project"]["license"]]
-    [package] = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    assert package.name == "PyGridgrad" and ast.get_docstring(package).rstrip(".") == project["project"]["description"]
-
-
-def test_the_extra_has_no_package_that_excludes_the_numpy_of_the_project():
-    """Extra-P wants NumPy 1: where it is in the extra, nothing can install both."""
-    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["tools"]
-    names = {re.match(r"[\w-]+", word).group() for word in extra}
-    assert names == {"llnl-hatchet", "llnl-thicket", "pyarrow", "reframe-hpc"}
 
 
 def records():
@@ -108,14 +88,8 @@ def records():
     return [one | {"layers": layers} for one in made_up.records(schemes=["batch"], ranks=[1, 2], repeats=2)]
 
 
-def missing(*names):
-    """The mark of a test that needs these modules, by the packages that have them."""
-    absent = [package for module, package in names if importlib.util.find_spec(module) is None]
-    return pytest.mark.skipif(bool(absent), reason=f"not installed: pip install {' '.join(absent)}")
-
-
-@missing(("thicket", "llnl-thicket"))
 def test_a_thicket_of_all_runs(tmp_path):
+    pytest.importorskip("thicket", reason="pip install llnl-thicket")
     trees = tmp_path / "trees.json"
     trees.write_text(json.dumps(export.trees(records())))
     printed = run([sys.executable, TOOLS / "thickets.py", trees], tmp_path)
@@ -124,15 +98,11 @@ def test_a_thicket_of_all_runs(tmp_path):
     assert times["step"] == [10, 5] and times["compute > Linear 0"] == [0.3, 0.3], printed.stdout + printed.stderr
 
 
-@missing(("pandas", "pandas"), ("pyarrow", "pyarrow"))
 def test_the_table_as_parquet(tmp_path):
-    import pandas
-
+    pandas, _ = (pytest.importorskip(name, reason=f"pip install {name}") for name in ("pandas", "pyarrow"))
     runs, out = tmp_path / "s.jsonl", tmp_path / "s.parquet"
     runs.write_text(lines_of(records()))
     printed = run([sys.executable, TOOLS / "parquet.py", runs, out], tmp_path)
     assert printed.stdout == f"4 rows written to {out}\n", printed.stderr
     frame = pandas.read_parquet(out)
-    kinds = {"ranks": "Int64", "predicted": "boolean", "network": "string", "step_s": "Float64", "hosts": "object"}
-    assert {name: str(frame.dtypes[name]) for name in kinds} == kinds and len(frame.columns) == len(tidy.table(records())[0])
-    assert list(frame["ranks"]) == [1, 1, 2, 2] and frame["failed"].isna().all()
+    assert len(frame.columns) == len(tidy.table(records())[0]) and list(frame["ranks"]) == [1, 1, 2, 2]
