@@ -17,8 +17,6 @@ CASES = {  # {program: [(its options, a word of the message)]}
         (("--widths", "5,x"), "--widths"),
         (("--grid", "model=2"), "2 places"),
     ],
-    "bench": [(("--out", "/proc/no"), "/proc/no")],
-    "benchmarks.serial": [(("convolutions", "vgg99"), "'vgg99'")],
     "calibrate": [(("--out", "/proc/no/m.json"), "/proc/no")],
     "convergence": [
         ((*CLASSES, "--ways", "batch"), "'batch' is for several ranks"),
@@ -33,7 +31,6 @@ CASES = {  # {program: [(its options, a word of the message)]}
         ((*STAGES, "--pipeline", "nope"), "'nope'"),
         ((*STAGES, "--pipeline", "async:2", "--export", "none"), "async:2"),
         ((*LENET, "--grid", "batch=2", "--out", "x.png"), "x.png"),
-        (("--net", "vgg16", "--map", "t.png"), "--map"),
     ],
     "partition": [
         (("--net", "lenet6"), "'lenet6'"),
@@ -46,7 +43,6 @@ CASES = {  # {program: [(its options, a word of the message)]}
     ],
     "pruned": [
         (("--zeros", 1), "--zeros"),
-        (("--dataset", "airfoil", "--batch-size", 5000), "--batch-size 5000"),
     ],
     "simulators": [
         (("--measured", "m.jsonl"), "--machine"),
@@ -57,13 +53,11 @@ CASES = {  # {program: [(its options, a word of the message)]}
     ],
     "sweep": [
         ((*PREDICT, "1,2", "--machine", "no-machine"), "no-machine"),
-        ((*PREDICT, "2", "--schemes", "2d"), "nothing to run"),
     ],
     "train": [
         (("--steps", 2, "--trace", "t.otf2"), ".json"),
         (("--steps", 2, "--trace", "x.json", "--report", "./x.json"), "same file"),
     ],
-    "usability": [(("--out", "/proc/no/u.json"), "/proc/no")],
 }
 
 
