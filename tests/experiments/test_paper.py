@@ -7,7 +7,7 @@ import pytest
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, RATIO, READ, Cited, of_content
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN, found, judged, undecided, with_now
 from gridgrad.experiments.papers.expressions import Expression, MissingError
-from gridgrad.experiments.papers.items import ALONE, BESIDE, FORESEEN, KEPT, MEASURED, MISSING, PREDICTED, Item, ItemRow, paired
+from gridgrad.experiments.papers.items import BESIDE, KEPT, MEASURED, PREDICTED, Item, ItemRow, paired
 from gridgrad.experiments.papers.paper import FUNCTIONS, Paper
 
 TEXT = """
@@ -203,12 +203,3 @@ def test_numbers_of_now_stand_beside_those_that_are_kept():
     assert both.kinds == {PRINTED, MEASURED, KEPT, PREDICTED}
     (alone,) = paired([], [before])
     assert [(one.measured, one.kept) for one in alone.rows] == [(None, 1.0), (None, 1.0), (None, None)]
-
-
-def test_what_was_done_of_an_item_has_four_names():
-    rows = {
-        BESIDE: ItemRow("a", printed(2.0), 1.0), ALONE: ItemRow("a", None, 1.0, 2.0),
-        FORESEEN: ItemRow("a", printed(2.0), None, 1.0), MISSING: ItemRow("a", printed(2.0)),
-    }  # fmt: skip
-    assert [Item("T", "t", "s", (row,)).status for row in rows.values()] == list(rows)
-    assert Item("T", "t", "s", (rows[ALONE], rows[MISSING])).status == ALONE  # what is printed stands beside nothing measured

@@ -128,17 +128,6 @@ def test_synchronous_training_costs_what_batch_parallelism_does(workers):
     assert ours.most_bytes == sum(work.nbytes for work in whole.works if work.group and work.layer == "gradients")
 
 
-def test_periods_and_single_workers():
-    alone = 1000 + 4 * ELEMENTS * RATE
-    for name in ("local", "parallel-sgd", "diloco", "easgd", "admm"):
-        rare, often = cost(by_hand(4), name, period=50), cost(by_hand(4), name)
-        assert rare.bytes == pytest.approx(often.bytes / 50)
-        assert rare.seconds - alone == pytest.approx((often.seconds - alone) / 50)
-    for name in TRAFFIC:
-        found = cost(by_hand(1), name)
-        assert found.most_bytes == found.most_messages == 0 and found.seconds == pytest.approx(1000)
-
-
 def test_seconds_by_hand():
     way, update = 4 * BETA, 4 * RATE  # of an element
     waits = cost(by_hand(3), "server:bsp").seconds
