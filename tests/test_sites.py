@@ -13,15 +13,20 @@ from gridgrad.experiments.parts.slurm_script import script
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "sites.md"
-BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DEFINITION = re.compile(r"^\[([\w-]+)\]: (https://\S+)$", re.MULTILINE)
+TRAIN = "-- train --net mlp:8,relu"
+MINE = 'name = "mine"\nsystem = "slurm"\nlauncher = ["srun", "--ntasks={ranks}"]\ncores = 8\n'
 
 
 def written(command):
-    """(the options of a command that writes a job script, the script)."""
-    words = shlex.split(command.replace("\\\n", ""))
-    args = slurm.options().parse_args(words[2:])
-    return args, script(slurm.job_of(args), {})
+    """The job script that a command writes."""
+    return script(slurm.job_of(slurm.options().parse_args(shlex.split(command)[2:])), {})
+
+
+def understood(text):
+    """Fail unless a text is a script of the shell."""
+    found = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=60)
+    assert not found.returncode and not found.stderr, found.stderr
 
 
 def test_the_page_says_that_nobody_ran_it_and_cites_each_of_its_sources():
@@ -30,33 +35,23 @@ def test_the_page_says_that_nobody_ran_it_and_cites_each_of_its_sources():
     addresses = dict(DEFINITION.findall(text))
     assert len(set(addresses.values())) == len(addresses)
     assert set(re.findall(r"\]\[([\w-]+)\]", DEFINITION.sub("", text))) == set(addresses)
-    assert max(map(len, DEFINITION.sub("", text).splitlines())) <= 128
-
-
-def test_blocks_are_shell_scripts():
-    blocks = BLOCK.findall(PAGE.read_text())
-    assert len(blocks) == len(slurm_script.site_names())
-    for block in blocks:
-        found = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True, timeout=60)
-        assert not found.returncode and not found.stderr, found.stderr
 
 
 @pytest.mark.parametrize("name", slurm_script.site_names())
 def test_each_site_has_a_paragraph_notes_with_sources_and_a_script(name):
     """Directives behind the first command are ignored by Slurm and PBS."""
     page, site = PAGE.read_text(), slurm_script.read_site(name)
-    assert f"\n## {name}\n" in page.lower() and f"[`{name}`](#{name})" in page
-    assert {tag for note in site.notes for tag in re.findall(r"\[([\w-]+)\]", note)} == set(site.sources)
-    assert "not run" in site.notes[0]
-    _, text = written(f"gridgrad slurm --site {name} --nodes 2 --ranks-per-node 32 train --net mlp:8,relu")
+    assert f"[`{name}`](#{name})" in page
+    section = re.split(rf"\n## {name}\n", page, flags=re.IGNORECASE)[1].split("\n## ")[0]
+    [block] = re.findall(r"^```bash\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    understood(block)
+    cited = {tag for note in site.notes for tag in re.findall(r"\[([\w-]+)\]", note)}
+    assert "not run" in site.notes[0] and cited == set(site.sources)
+    text = written(f"gridgrad slurm --site {name} --nodes 2 --ranks-per-node 32 train --net mlp:8,relu")
     lines = [line for line in text.splitlines() if line and not re.match(r"#([^SP]|$)", line)]
     directives = [line.startswith(("#SBATCH ", "#PBS ")) for line in lines]
     assert any(directives) and directives == sorted(directives, reverse=True)
-    found = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=60)
-    assert not found.returncode and not found.stderr, found.stderr
-
-
-TRAIN = "-- train --net mlp:8,relu"
+    understood(text)
 
 
 @pytest.mark.parametrize(
@@ -72,22 +67,14 @@ TRAIN = "-- train --net mlp:8,relu"
     ],
 )  # fmt: skip
 def test_options_come_before_what_a_site_says(words, lines):
-    _, text = written(f"gridgrad slurm {words}")
+    text = written(f"gridgrad slurm {words}")
     assert [line for line in lines if line not in text] == []
-
-
-MINE = """
-name = "mine"
-system = "slurm"
-launcher = ["srun", "--ntasks={ranks}"]
-cores = 8
-"""
 
 
 def test_a_file_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.toml").write_text(MINE + 'setup = ["echo {nodes} ${HOME}"]\n')
-    _, text = written(f"gridgrad slurm --site mine.toml --nodes 2 --ranks-per-node 4 {TRAIN}")
+    text = written(f"gridgrad slurm --site mine.toml --nodes 2 --ranks-per-node 4 {TRAIN}")
     assert "# For mine:" in text and "echo 2 ${HOME}" in text and "    srun\n    --ntasks=8\n" in text
     assert f"cd {shlex.quote(str(tmp_path))} || exit 1" in text and "--threads-per-core" not in text
 
@@ -96,17 +83,11 @@ def test_a_file_of_ones_own(tmp_path, monkeypatch):
     ("line", "words", "named"),
     [
         ("nam = 'x'", "", "nam"),
-        ("cores = 9", "", "mine.toml"),  # a second time
-        ("gpus = -1", "", "gpus"),
-        ("setup = 'module load gcc'", "", "setup"),
-        ('setup = ["a\\nb"]', "", "setup[0]"),
         ("variables = { A = '$(x)' }", "", "variables.A"),
-        ("sources = { \"a\\nb\" = 'x' }", "", "sources"),
-        ("setup = ['echo {node}']", "", "{node}"),
         ("setup = ['echo {account}']", "", "--account"),
         ("", "--ranks-per-node 3 --cores 3", "8 cores"),
         ("gpus = 2", "--gpus 3", "GPUs"),
-        ("", "--system pbs", "--system"),
+        ("", "--site lumy", "there is no site lumy: use one of alps, "),
     ],
 )
 def test_a_file_of_ones_own_that_is_wrong_is_refused(line, words, named, tmp_path, monkeypatch):
@@ -115,8 +96,3 @@ def test_a_file_of_ones_own_that_is_wrong_is_refused(line, words, named, tmp_pat
     with pytest.raises(ValueError) as caught:
         written(f"gridgrad slurm --site mine.toml {words} {TRAIN}")
     assert named in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_a_site_that_there_is_not_is_refused():
-    with pytest.raises(ValueError, match="there is no site lumy: use one of alps, "):
-        slurm_script.read_site("lumy")
