@@ -12,7 +12,6 @@ from gridgrad.experiments.common import machine_load
 from gridgrad.experiments.common.machine_load import (
     Counters,
     Watch,
-    above,
     between,
     core_seconds,
     counters_now,
@@ -159,19 +158,3 @@ def test_a_limit_is_found_in_both_versions_of_cgroups(write):
     assert throttled_seconds() == 0.25
     write({"sys/fs/cgroup/cpu/job/step/cpu.stat": "throttled_time 1000000000\n"})
     assert throttled_seconds() == 1.0
-
-
-def test_processes_that_end_meanwhile_are_left_out(monkeypatch):
-    def gone(process):
-        raise psutil.NoSuchProcess(process.pid)
-
-    monkeypatch.setattr(psutil.Process, "cpu_times", gone)
-    assert above() == {}
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux counts so")
-def test_the_counters_of_this_machine_only_grow():
-    first, second = counters_now(), counters_now()
-    assert second.seconds >= first.seconds and second.own >= first.own and os.getppid() in {0, *first.above}
-    assert all(second.above[process] >= seconds for process, seconds in first.above.items())
-    assert first.cores.keys() == second.cores.keys() == os.sched_getaffinity(0)
