@@ -4,7 +4,6 @@ That grids, plans, reductions and the like train as one rank does is tested in t
 """
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,6 @@ from PIL import Image
 
 from gridgrad.datasets import data_directory, mnist
 from gridgrad.experiments.common.problems import published
-from gridgrad.experiments.parts.train_options import SHORT
-from gridgrad.experiments.train import options
 from gridgrad.parallel.partitioning.good_partition import partition, write_owners
 from tests.experiments.programs import alone, assert_refused, job, program, trained
 from tests.mpi import mpi
@@ -152,39 +149,6 @@ def test_several_ranks_refuse_alike_what_they_find_out_together_or_alone(tmp_pat
         (["--grid", "batch=2", "--dataset", "mnist", "--data-dir", tmp_path], "train-images-idx3-ubyte"),
         (["--grid", "batch=2", "--lr", "1e30", "--net", "mlp:8,8,relu"], "first not finite: "),
     ], ["--steps", 9, "--net", "mlp:8,relu", "--quiet"])  # fmt: skip
-
-
-NOTES = {  # {ranks: [(options, what is noted)]}
-    1: [
-        ("--protocol server:asp", "--protocol server:asp has one worker"),
-        ("--shares auto --watchdog 60", "--shares, --watchdog: of no effect on one rank"),
-    ],
-    2: [
-        ("--grid batch=2 --plan out", "--plan out changes nothing"),
-        ("--grid batch=2 --batch-size 1", "1 of the 2 ranks along the axis batch have no sample"),
-        ("--grid model=2 --plan out", None),
-    ],
-}
-
-
-@mpi(1, 2)
-def test_what_is_odd_is_noted_once(comm):
-    for words, note in NOTES[comm.size]:
-        _, said = trained(comm, "--net", "mlp:4,relu", "--steps", 1, *words.split())
-        notes = [line for line in said.splitlines() if line.startswith("note: ") and "while steps were timed" not in line]
-        assert len(notes) == (note is not None) and all(note in line for line in notes), words
-
-
-def test_the_help_has_what_most_people_need_and_with_all_everything(capsys):
-    shown = {}
-    for words in (["--help"], ["--help", "all"]):
-        with pytest.raises(SystemExit):
-            options().parse_args(words)
-        shown[len(words)] = capsys.readouterr().out
-    short = re.findall(r"^  (--[a-z-]+|-h, --help)", shown[1], re.MULTILINE)
-    assert sorted(short) == sorted(["-h, --help", *(f"--{name.replace('_', '-')}" for name in SHORT)])
-    for action in options()._actions:
-        assert action.help and all(name in shown[2] for name in action.option_strings)
 
 
 def test_it_runs_without_mpiexec_and_on_several_ranks_prints_once(tmp_path):
