@@ -1,30 +1,17 @@
-"""Disks and files: one that is full, or becomes full while checkpoints are written; checkpoints and files that are wrong."""
+"""Disks and files: one that is full, or becomes full while checkpoints are written; checkpoints that are wrong."""
 
 import json
 import os
 import re
 import subprocess
-from functools import partial
 
 import pytest
 from mpi4py import MPI
 
-from gridgrad.experiments import partition, sweep
 from gridgrad.experiments.common import options
-from gridgrad.experiments.common.options import ROOM, user_input
-from gridgrad.experiments.launching.start_ranks import nodes_in
-from gridgrad.experiments.parts import slurm_script
-from gridgrad.experiments.plots import lines, timeline
-from gridgrad.experiments.scaling import environment, records, study
-from gridgrad.nn.files import limits
-from gridgrad.nn.files.documents import content_of_file
-from gridgrad.nn.files.whole_files import NotWritten
-from gridgrad.parallel.checkpoint.manifest import FOLDER, LOCK, Manifest, found_in
-from gridgrad.parallel.checkpoint.shard_file import sha256
+from gridgrad.experiments.common.options import ROOM
+from gridgrad.parallel.checkpoint.manifest import FOLDER, LOCK, found_in
 from gridgrad.parallel.job.run import UserError, one_line
-from gridgrad.parallel.partitioning.good_partition import read_owners
-from gridgrad.parallel.pipeline import schedule_names
-from gridgrad.parallel.prediction import machine
 from tests.disk import files_end_at
 from tests.experiments.called import run_main
 from tests.experiments.programs import called, job, trained
@@ -48,23 +35,6 @@ def test_a_report_that_can_not_be_written_is_said_before_training_or_after_it(
     assert str(path if trains else tmp_path) in one_line(refused.value) and "File too large" in one_line(refused.value)
     assert ("test mean squared error" in capsys.readouterr().out) == trains
     assert os.listdir(tmp_path) == []
-
-
-def test_a_sweep_keeps_the_runs_that_it_could_write(tmp_path, monkeypatch):
-    def long_records(group, repeat, *_):
-        [point] = group
-        known = {"net": point.settings["net"], "grid": point.settings["grid"], "P": 1, "point": point.settings}
-        known |= {"repeat": repeat, "took": 1.0, "environment": environment.here(), "seconds_per_step": None}
-        return [known | {"loss": [0.1] * (ROOM // 20)}]
-
-    out = tmp_path / "sweep.jsonl"
-    monkeypatch.setattr(sweep.runs, "records_of", long_records)
-    words = "--ranks", 1, "--nets", "mlp:8,relu", "--repeats", 9, "--out", out
-    with files_end_at(ROOM), pytest.raises(NotWritten, match=f"^can not write {out}: File too large; make room"):
-        run_main(monkeypatch, "sweep", *words)
-    assert sorted(os.listdir(tmp_path)) == ["sweep.jsonl", "sweep.jsonl.lock"] and 0 < len(records.read(out)) < 9
-    run_main(monkeypatch, "sweep", *words)
-    assert len(records.read(out)) == 9
 
 
 @pytest.fixture
@@ -132,42 +102,3 @@ def test_what_is_whole_and_what_is_wrong_is_listed(tmp_path, monkeypatch, capsys
     with pytest.raises(UserError, match="4 of 4 in .* are not whole"):  # these files are not in HDF5
         run_main(monkeypatch, "checkpoints", tmp_path, "--verify")
     assert states()[0][-1].endswith("rank-0000.h5: not an HDF5 file that can be read")
-
-
-# ----- whatever reads a file that users name waits for no FIFO, and takes none that would fill the memory
-
-READERS = {
-    "a.json": [content_of_file, lambda path: lines.read([path]), timeline.read, partial(partition.profiled, net="mlp:3")],
-    "machine.json": [lambda path: machine.read(str(path))],
-    "manifest.json": [lambda path: Manifest.read(path.parent)],
-    "a.jsonl": [records.read],
-    "a.toml": [study.read, slurm_script.read_site],
-    "nodes": [nodes_in],
-    "parts": [partial(partition.read_parts, vertices=3)],
-    "a.csv": [lambda path: schedule_names.parse(str(path))],
-    "rank-0000.h5": [sha256],
-    "owners.h5": [partial(read_owners, net=None)],
-}
-
-
-@pytest.mark.parametrize(("name", "read"), [(name, read) for name, readers in READERS.items() for read in readers])
-def test_files_that_would_hang_or_fill_the_memory_are_refused_in_a_line(tmp_path, name, read, monkeypatch):
-    def refused():
-        with pytest.raises(UserError) as caught, user_input():
-            read(path)
-        line = one_line(caught.value)
-        assert str(path) in line or path.name == "manifest.json" and str(path.parent) in line
-        return line
-
-    path = tmp_path / name
-    os.mkfifo(path)
-    assert re.search("no ordinary file|no such file", refused())
-    path.unlink()
-    path.symlink_to("/dev/zero")
-    assert "no ordinary file" in refused() or name == "machine.json"
-    path.unlink()
-    if not name.endswith(".h5"):
-        monkeypatch.setattr(limits, "BUDGET", 1 << 16)
-        with open(path, "wb") as file:
-            file.truncate(1 << 40)  # takes no room on the disk
-        assert "more than" in refused() or name == "a.csv"

@@ -3,7 +3,6 @@
 import json
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gridgrad.experiments.emulation import hosts, shaper
+from gridgrad.experiments.emulation import shaper
 from gridgrad.experiments.launching.leftovers import processes
 from gridgrad.parallel.job.own_process import MARK
 from tests.clock import Clock
@@ -33,34 +32,25 @@ small = min(seconds(lambda: w.Barrier()) for _ in range(3))
 names = w.allgather(socket.gethostname())
 if w.rank == 0: print(json.dumps([names, float(a.min()), float(a.max()), big, small, os.environ["GRIDGRAD_LINK"]]))
 """
-WAITS = "import time; from mpi4py import MPI; print('up', flush=True); time.sleep(100)"
 
 LIMIT = 300  # seconds after which something hangs, however busy the machine is
 
 
-def command(*words):
-    return [sys.executable, "-m", "gridgrad", "launch", *map(str, words)]
-
-
 def run(*words):
-    return subprocess.run(command(*words), capture_output=True, text=True, timeout=LIMIT)
-
-
-@pytest.fixture(scope="module")
-def playing():
-    """Skips where no host can be played."""
-    finished = run("--hosts", 1, "-n", 1, "true")
-    if finished.returncode == 2:
-        pytest.skip(finished.stderr.strip())
-    assert finished.returncode == 0, finished.stderr
+    command = [sys.executable, "-m", "gridgrad", "launch", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
 
 
 @pytest.fixture
-def mark(monkeypatch, playing):
+def mark(monkeypatch):
     """Marks all processes of a test; afterwards none of them is left, and no network or mount that was not there before."""
+    finished = run("--hosts", 1, "-n", 1, "true")
+    if finished.returncode == 2:
+        pytest.skip(finished.stderr.strip())  # no host can be played here
+    assert finished.returncode == 0, finished.stderr
     mark, before = uuid.uuid4().hex, system()
     monkeypatch.setenv(MARK, mark)
-    yield mark
+    yield
     deadline = time.monotonic() + LIMIT
     while (processes(mark) or system() != before) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -83,40 +73,6 @@ def test_hosts_have_names_and_a_network_between_them(mark):
     assert least == most  # of what was summed
     assert big > 0.08 and small >= 0.005
     assert "2 hosts" in link and "100 Mbit/s, 5000 us" in link
-
-
-def test_a_program_that_fails_gives_its_status(mark):
-    fails = "import sys; from mpi4py import MPI; sys.exit(7 * MPI.COMM_WORLD.rank)"
-    assert run("--hosts", 2, "-n", 2, *PYTHON, fails).returncode == 7
-
-
-@pytest.mark.long
-def test_two_runs_at_once_and_an_end_from_outside_leave_nothing(mark):
-    """By the signals of Ctrl-C and of a scheduler, and by force."""
-    for numbers in ((signal.SIGTERM, signal.SIGINT), (signal.SIGKILL,)):
-        jobs = [subprocess.Popen(command("--hosts", 2, "-n", 2, *PYTHON, WAITS), stdout=subprocess.PIPE) for _ in numbers]
-        for job, number in zip(jobs, numbers, strict=True):
-            assert sorted(job.stdout.read(6)) == sorted(b"up\n" * 2)  # the ranks speak at once
-            job.send_signal(number)
-        for job, number in zip(jobs, numbers, strict=True):
-            assert job.wait(LIMIT) == (-number if number == signal.SIGKILL else 128 + number)
-            job.stdout.close()
-
-
-@pytest.mark.parametrize(
-    ("target", "value", "message"),
-    [
-        ("os.geteuid", lambda: 1000, "only root"),
-        ("shutil.which", lambda _: None, "install iproute2"),
-        ("shaper.DEVICE", "/dev/net/none", "/dev/net/none: No such file"),
-    ],
-)
-def test_what_is_missing_is_said(monkeypatch, target, value, message):
-    monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("shutil.which", lambda name: name)
-    monkeypatch.setattr(f"gridgrad.experiments.emulation.hosts.{target}", value)
-    with pytest.raises(OSError, match=message):
-        hosts.check()
 
 
 def test_the_switch_keeps_rate_delay_and_order(monkeypatch):

@@ -12,46 +12,25 @@ import h5py
 import numpy as np
 from mpi4py import MPI
 
-from gridgrad.datasets.part import Dataset, Part, Samples
+from gridgrad.datasets.part import Dataset, Part
 from gridgrad.experiments.common import train_setup
 from gridgrad.experiments.common.checkpoints import COMPLETE
 from gridgrad.parallel.checkpoint.manifest import digest
-from gridgrad.parallel.choose.rebalance import Rebalancer
-from gridgrad.parallel.placement.partition import Partition
 from tests.experiments.called import run_main
-from tests.experiments.programs import alone, assert_refused, trained
+from tests.experiments.programs import assert_refused, trained
 from tests.experiments.test_report import digest_of
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder
 
 SETTINGS = "--net", "mlp:11,7,tanh,dropout=0.1", "--batch-size", 97, "--dtype", "float64", "--quiet"
-WAYS = {  # of two ranks: {options: those with which another run goes on}
-    ("--grid", "batch=2", "--update", "sharded", "--reduction", "overlap:1", "--micro-batches", 2): ("--grid", "stage=2"),
-    ("--grid", "batch=2", "--protocol", "server:bsp"): None,
-    ("--grid", "batch=2", "--protocol", "diloco:4:fragments=2"): None,
-    ("--grid", "batch=2", "--protocol", "parallel-sgd:epoch:shuffle"): None,
-    ("--grid", "batch=2", "--protocol", "parallel-sgd:exchange"): None,
-    ("--grid", "batch=2", "--reduction", "powersgd:1"): None,
-}
-
-
-def ended_after(comm, directory, number):
-    """Take all but the first checkpoints away, as if the job had ended before it wrote them. Collective."""
-    if comm.rank == 0:
-        Path(directory, COMPLETE).unlink()
-        for late in sorted(Path(directory).glob("step-*"))[number:]:
-            shutil.rmtree(late)
-    comm.Barrier()
 
 
 def assert_same_run(found, expected, tolerance=1e-10):
     """Fail unless two reports tell of the same training; to the last bit if the tolerance is 0."""
     assert np.allclose(found["loss"], expected["loss"], rtol=tolerance, atol=0)
-    for name in ("validation", "test_mse", "test_loss", "best_epoch", "stopped_epoch", "turns", "staleness"):
+    for name in ("validation", "test_mse", "best_epoch", "stopped_epoch"):
         assert (name in found) == (name in expected)
-        if name == "staleness" or found.get(name) is None:
-            assert found.get(name) == expected.get(name)
-        else:
+        if found.get(name) is not None:
             assert np.allclose(found[name], expected[name], rtol=10 * tolerance), name
     if not tolerance:
         assert found["loss"] == expected["loss"] and found["params_digest"] == expected["params_digest"]
@@ -60,61 +39,22 @@ def assert_same_run(found, expected, tolerance=1e-10):
 @mpi(2)
 def test_it_goes_on_as_if_it_had_not_been_interrupted(comm):
     """With dropout, momentum and a part of an epoch; to the last bit on the same grid."""
-    for options, others in WAYS.items():
-        words = *SETTINGS, *options, "--steps", 24
-        whole, _ = trained(comm, *words)
-        with folder(comm) as place:
-            half, _ = trained(comm, *words, "--checkpoint", place, "--checkpoint-steps", 9, "--keep", 9)
-            assert_same_run(half, whole, 0)
-            assert half["checkpoints"]["written"] == 3 and half["resumed"] is None
-            ended_after(comm, place, 1)
-            again, _ = trained(comm, *words, "--resume", place)
-            assert (again["resumed"], again["steps"]) == (9, 24)
-            assert_same_run(again, whole, 0)
-            if others:
-                assert_same_run(trained(comm, *SETTINGS, *others, "--steps", 24, "--resume", place)[0], whole)
-
-
-def propose(rebalancer, held, measured):
-    """In turns the first and the last rank of the axis model get three quarters of the outputs of a layer."""
-    few = {one.name: one.total // 4 for one in rebalancer.balance.chosen}
-    sizes = {one.name: [one.total - few[one.name], few[one.name]] for one in rebalancer.balance.chosen}
-    if len(rebalancer.log) % 2:
-        sizes = {name: both[::-1] for name, both in sizes.items()}
-    entry = {"step": rebalancer.net.step, "slowness": measured.tolist(), "shares": held, "proposed": sizes, "adopted": True,
-             "left_out": [], "took": None, "bytes": None, "reason": "made up"}  # fmt: skip
-    return entry, ({}, {name: Partition.of_sizes(both) for name, both in sizes.items()})
-
-
-@mpi(2)
-def test_it_goes_on_with_other_shares_than_those_that_were_moved(comm, monkeypatch):
-    words = *SETTINGS, "--net", "mlp:64,48,tanh,dropout=0.1", "--steps", 24  # the latter --net counts
-    whole, _ = alone(comm, *words)
+    options = "--grid", "batch=2", "--update", "sharded", "--reduction", "overlap:1", "--micro-batches", 2
+    words = *SETTINGS, *options, "--steps", 24
+    whole, _ = trained(comm, *words)
     with folder(comm) as place:
-        kept = "--checkpoint", place, "--checkpoint-steps", 10, "--keep", 9
-        with monkeypatch.context() as made_up:
-            made_up.setattr(Rebalancer, "_proposal", propose)
-            moved, _ = trained(comm, *words, "--grid", "model=2", "--rebalance", 3, *kept)
-        assert [entry["proposed"]["0"] for entry in moved["rebalancing"]][:2] == [[48, 16], [16, 48]]
-        assert_same_run(moved, whole)
-        ended_after(comm, place, 2)
-        for options in (("--grid", "model=2", "--shares", "3,1"), ("--grid", "batch=2", "--shares", "0,1")):
-            found, _ = trained(comm, *words, *options, "--resume", place)
-            assert found["resumed"] == 20
-            assert_same_run(found, whole)
-
-
-@mpi(2)
-def test_an_asynchronous_pipeline_is_emptied(comm):
-    """A run with the same checkpoints is the one that equals it."""
-    words = *SETTINGS[:-1], "--grid", "stage=2", "--pipeline", "async:2", "--steps", 20, "--checkpoint-steps", 7
-    with folder(comm) as place:
-        whole, said = trained(comm, *words, "--keep", 9, "--checkpoint", place)
-        assert comm.rank or said.count("note: an asynchronous pipeline is emptied for a checkpoint") == 1
-        ended_after(comm, place, 1)
-        again, _ = trained(comm, *words, "--resume", place, "--checkpoint", place)
-        assert again["resumed"] == 7
+        half, _ = trained(comm, *words, "--checkpoint", place, "--checkpoint-steps", 9, "--keep", 9)
+        assert_same_run(half, whole, 0)
+        assert half["checkpoints"]["written"] == 3 and half["resumed"] is None
+        if comm.rank == 0:  # as if the job had ended before it wrote the others
+            Path(place, COMPLETE).unlink()
+            for late in sorted(Path(place).glob("step-*"))[1:]:
+                shutil.rmtree(late)
+        comm.Barrier()
+        again, _ = trained(comm, *words, "--resume", place)
+        assert (again["resumed"], again["steps"]) == (9, 24)
         assert_same_run(again, whole, 0)
+        assert_same_run(trained(comm, *SETTINGS, "--grid", "stage=2", "--steps", 24, "--resume", place)[0], whole)
 
 
 def train(*words):
@@ -129,18 +69,13 @@ def test_what_can_not_be_continued_is_refused(tmp_path):
     resume = ["--resume", ck]
     assert_refused(1, "train", [
         (["--resume", tmp_path], f"{tmp_path} has no whole checkpoint"),
-        (["--resume", tmp_path / "none"], "has no whole checkpoint"),
         ([*resume, "--seed", 3], "--seed 0, not 3"),
-        ([*resume, "--net", "mlp:3,tanh"], "not mlp:3,tanh"),
-        ([*resume, "--validation", "0.1"], "--validation None, not 0.1"),
         ([*resume, "--protocol", "server:asp"], "--protocol sync, not server:asp"),
-        ([*resume, "--reduction", "powersgd:1"], "--reduction"),
         ([*resume, "--momentum", 0], "optimizer/velocity_lr"),
         (["--checkpoint", ck], f"add --resume {ck}"),  # it would delete them
-        (["--checkpoint", ck, "--resume", tmp_path / "none"], f"add --resume {ck}"),
     ], [*SETTINGS, "--steps", 4])  # fmt: skip
     assert sorted(ck.rglob("*")) == kept
-    cases = [(["--protocol", protocol], "asynchronous") for protocol in ("server:asp", "downpour:2:2")]
+    cases = [(["--protocol", "server:asp"], "asynchronous")]
     assert_refused(2, "train", cases, [*SETTINGS, "--grid", "batch=2", "--steps", 4, "--checkpoint", tmp_path / "new"])
 
 
@@ -178,16 +113,11 @@ def test_the_content_is_that_of_the_numbers_alone(comm, monkeypatch):
     """On all ranks, or where rank 0 alone has the samples; in whatever type and order the numbers lie."""
     monkeypatch.setattr(train_setup, "PIECE", 100)
     x, y = np.random.default_rng(0).integers(0, 9, (20, 7)) / 4, np.arange(20) % 3
-    same = [data_of(x.astype(kind), y.astype(np.int32)) for kind in (np.float32, np.float64, ">f8")]
-    same += [data_of(np.asfortranarray(x), y), data_of(x, y)]
-    rows = same[-1].train
-    rows.x = Samples(np.hstack([x, y[:, None]]), np.arange(7), (7,), np.arange(17))
-    same.append(data_of(x, y) if comm.rank == 0 else data_of(x, y).outline())
-    others = [data_of(x, y[::-1]), data_of(x[1:], y[1:])]
-    for number in (0, 16, 19):
-        changed = x.copy()
-        changed[number, 3] += 0.5
-        others.append(data_of(changed, y))
+    same = [data_of(x, y), data_of(x.astype(np.float32), y.astype(np.int32)), data_of(x.astype(">f8"), y)]
+    same += [data_of(np.asfortranarray(x), y), data_of(x, y) if comm.rank == 0 else data_of(x, y).outline()]
+    changed = x.copy()
+    changed[19, 3] += 0.5
+    others = [data_of(x, y[::-1]), data_of(x[1:], y[1:]), data_of(changed, y)]
     contents = [train_setup.content_of(data, comm) for data in (*same, *others)]
     assert len(set(contents[: len(same)])) == 1 and len(set(contents)) == 1 + len(others)
 

@@ -55,10 +55,6 @@ def gone(paths, pids):
     return False
 
 
-def is_watching(pid):
-    return any("inotify" in os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd"))
-
-
 def pid_in(path):
     return int(path.name.split("_")[2], 16)
 
@@ -97,22 +93,3 @@ def test_a_job_that_fails_is_cleaned_up_and_one_that_ends_well_left_alone(ending
         leftovers.clean_up(caretaker.args[-1], process.pid, {})
     assert gone([path], [pid_in(path)]) and not list(SHARED_MEMORY.glob(f"{OURS}{caretaker.args[-1]}_*"))
     process.communicate()
-
-
-def test_the_files_of_a_rank_that_has_died_are_deleted_but_not_others_that_have_got_their_names(mpiexec):
-    for replaced in (False, True):
-        process, caretaker = launch([mpiexec], 1, [], text=True)
-        path = Path(process.stdout.readline().strip())
-        while not is_watching(caretaker.pid):
-            time.sleep(0.05)
-        time.sleep(1)  # so much later, on a busy machine, the caretaker has seen it
-        os.kill(pid_in(path), signal.SIGKILL)
-        process.communicate()
-        if replaced:
-            path.rename(f"{path}x")
-            path.touch()
-        care_no_more(caretaker, clean=False)
-        assert path.exists() is replaced
-        if replaced:
-            path.unlink()
-            Path(f"{path}x").unlink()
