@@ -1,43 +1,31 @@
 """Calling programs on the ranks of a test, and starting them as a user would.
 
 What matters about most programs shows when their main function is called in processes that are there: `trained` and
-`assert_refused` do that. `program` and `job` start processes. One that has imported what the programs share forks another one
-for each program that runs alone, since imports take longer than most of what the tests let them do.
+`assert_refused` do that. `program` and `job` start processes, which takes longer.
 """
 
 import contextlib
 import io
 import json
-import multiprocessing
-import os
-import runpy
-import signal
+import subprocess
 import sys
-import tempfile
 from pathlib import Path
-from subprocess import CompletedProcess, TimeoutExpired
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from mpi4py import MPI
 
-from gridgrad.experiments.common import command
 from gridgrad.experiments.common.programs import module
-from gridgrad.experiments.launching.start_ranks import Finished, mpiexec
+from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.parallel import ProcessGrid, divide
 from gridgrad.parallel.job.run import UserError, one_line
+from tests.experiments.called import signals_kept
 from tests.jobs import jobs
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder
 
-SHARED = [f"gridgrad.experiments.{name}" for name in ("common.report", "common.train_setup", "plots.style")]
-SHARED += ["scipy.optimize", __name__]
 TIME_LIMIT = 300  # seconds
-
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(SHARED)
-
 
 # ----- in the processes of the test
 
@@ -59,8 +47,7 @@ def called(comm, name, words):
         workers.append(divide(grid))
         return workers[-1]
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
-    with pytest.MonkeyPatch.context() as patch, np.errstate():
+    with pytest.MonkeyPatch.context() as patch, np.errstate(), signals_kept():
         patch.setattr(sys, "argv", [name, *map(str, words)])
         patch.setattr(program, "MPI", SimpleNamespace(COMM_WORLD=comm), raising=False)
         patch.setattr(train, "ProcessGrid", grid)
@@ -75,8 +62,6 @@ def called(comm, name, words):
             for own, between in workers:
                 between.comm.Free()
                 own.free()
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def trained(comm, *words, name="train"):
@@ -127,46 +112,11 @@ def refuses(comm, order):
 
 
 def program(*arguments):
-    """A program or a module, run alone: `program("plot", "speedup", path)`. Returns a CompletedProcess."""
-    words = [str(word) for word in arguments]
-    with tempfile.TemporaryDirectory(prefix="gridgrad-program-") as place:
-        outputs = [Path(place) / name for name in ("stdout", "stderr")]
-        process = processes.Process(target=_run, args=(words, outputs, dict(os.environ), os.getcwd()))
-        process.start()
-        process.join(TIME_LIMIT)
-        if process.exitcode is None:
-            process.kill()
-            process.join()
-            raise TimeoutExpired(words, TIME_LIMIT)
-        return CompletedProcess(words, process.exitcode, *(path.read_text() for path in outputs))
+    """A program run alone: `program("plot", "speedup", path)`. Returns a CompletedProcess."""
+    command = [sys.executable, "-m", "gridgrad", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT)
 
 
-def _run(words, outputs, environment, place):
-    """Be the program, in a process of its own."""
-    os.environ.clear()
-    os.environ.update({"OMP_NUM_THREADS": "1"} | environment)  # the variable that `experiments` has set before the fork
-    os.chdir(place)
-    for number, path in enumerate(outputs, 1):
-        file = os.open(path, os.O_WRONLY | os.O_CREAT)
-        os.dup2(file, number)
-        os.close(file)
-    sys.argv = words
-    if is_ours(words[0]):
-        sys.argv = words if words[0] == "gridgrad" else ["gridgrad", *words]
-        command.main()
-    else:
-        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
-
-
-def job(ranks, *arguments, timeout=120):
+def job(ranks, *arguments):
     """A program on so many ranks: `job(4, "train", "--grid", "model=4")`. Returns a Finished."""
-    if ranks == 1:
-        ended = program(*arguments)
-        return Finished(ended.returncode, ended.stdout, ended.stderr)
-    words = [str(word) for word in arguments]
-    return mpiexec(ranks, ["-m", "gridgrad", *words] if is_ours(words[0]) else ["-m", *words], timeout)
-
-
-def is_ours(name):
-    """Whether this is what may stand behind `gridgrad`, and not a module."""
-    return "." not in name
+    return mpiexec(ranks, ["-m", "gridgrad", *map(str, arguments)], 120)

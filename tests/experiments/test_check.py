@@ -2,9 +2,8 @@
 
 import pytest
 
-from gridgrad.experiments.check import BoundRank, advice, binding, binding_problems, physical, problems
+from gridgrad.experiments.check import BoundRank, advice, binding, binding_problems, problems
 from gridgrad.experiments.launching.start_ranks import mpiexec
-from gridgrad.parallel.job.run import in_short
 from tests.experiments.programs import job
 
 
@@ -20,7 +19,6 @@ ALL = range(4)
     ("ranks", "words"),
     [
         (node({0}, {1}), None),
-        (node({0, 1}, {2, 3}, threads=2, asked=2), None),
         (node(ALL, ALL), None),  # not bound
         (node({0}, {0}, {1}), None),  # more ranks than cores
         (node(ALL, ALL, ALL, threads=2), "3 ranks x 2 BLAS threads on the 4 cores of n1"),
@@ -38,24 +36,13 @@ def test_where_the_ranks_are_and_what_could_be_better():
     assert advice(node(ALL)[0], 4) is None  # a serial run
     assert "not bound" in advice(node(ALL, ALL)[0], 4)
     assert "set OMP_NUM_THREADS=2" in advice(node({0, 1}, {2, 3})[0], 4)
-    assert "2 ranks may use only 1 of the 8 cores" in advice(node({0}, {0})[0], 8)
-    assert [in_short(found) for found in ({0, 1, 2, 3, 8}, {5}, {1, 3})] == ["0-3,8", "5", "1,3"]
     assert binding(node(ALL, ALL)[0]) == ["ranks 0-1 are not bound: each may use cores 0-3"]
     assert binding(node({0, 1}, {2, 3}, threads=2)[0])[1] == "rank 1: cores 2-3, BLAS threads: 2"
-    many = binding(node(*({i} for i in range(12)))[0])
-    assert len(many) == 9 and many[-1] == ".. and 4 more ranks"
-
-
-def test_physical_cores_are_read_from_the_system(tmp_path):
-    for core, text in {0: "0,2\n", 2: "0,2\n", 1: "1-3\n", 3: "1-3\n"}.items():
-        (tmp_path / str(core)).write_text(text)
-    assert physical(range(5), f"{tmp_path}/{{}}") == {0: 0, 2: 0, 1: 1, 3: 1, 4: 4}
 
 
 def test_ranks_that_are_missing_or_alone_are_named():
     one, two, eight = ({"here": node(*[range(2)] * ranks)} for ranks in (1, 2, 8))
     assert "N singletons" in problems(None, 1, one, {"PMI_SIZE": "4"})[0]
-    assert "PMI_SIZE says 4 ranks but MPI" in problems(None, 2, two, {"PMI_SIZE": "4"})[0]
     assert "3 ranks were asked for but 2 started" in problems(3, 2, two, {})[0]
     assert problems(2, 2, two, {}) == [] == problems(None, 8, eight, {})  # oversubscribed is said, but is not wrong
 
@@ -75,11 +62,7 @@ def test_programs_that_are_no_jobs_say_so_once():
 
 
 def test_an_import_that_fails_on_one_rank_ends_the_job(tmp_path):
-    """Before or after MPI is entered."""
     ranks = "os.environ.get('PMI_RANK'), os.environ.get('OMPI_COMM_WORLD_RANK')"
     (tmp_path / "tqdm.py").write_text(f"import os\nif '1' in ({ranks}): 1 / 0\ntqdm = print\n")
     finished = mpiexec(2, ["-m", "gridgrad", "train"], timeout=30, env={"PYTHONPATH": str(tmp_path)})
-    assert finished.status not in (0, None) and "ZeroDivisionError" in finished.stderr
-    code = "import gridgrad.experiments; from mpi4py import MPI; MPI.Init(); w = MPI.COMM_WORLD; 1 / (w.rank != 1); w.Barrier()"
-    finished = mpiexec(2, ["-c", code], timeout=30)
     assert finished.status not in (0, None) and "ZeroDivisionError" in finished.stderr

@@ -32,12 +32,6 @@ def rank(*arguments, name="n1", **more):
     return between(START, end(*arguments, **more, host=name, machine=name))
 
 
-def bound(core, own, idle):
-    """What a rank has seen that is bound to one core."""
-    start = replace(START, cores={core: (0.0, 0.0)})
-    return between(start, replace(end(own), cores={core: (idle, 0.0)}))
-
-
 @pytest.mark.parametrize(
     ("ranks", "ours", "others", "words"),
     [
@@ -51,7 +45,6 @@ def bound(core, own, idle):
             0.0,
             None,
         ),
-        ([bound(0, 10.0, 0.0), bound(1, 4.0, 5.0)], 1.4, 0.1, None),
         ([rank(10.0), rank(4.0, (0.0, 0.0), seconds=4.0)], 2.0, 0.0, None),  # rates of ranks that watch for unequal times
         ([rank(10.0, (0.0, 6.0), stolen=(0.0, 4.0))], 1.0, 0.0, "0.4 by the host of this virtual machine: not comparable"),
         ([rank(6.0, (10.0, 4.0), throttled=4.5)], 0.6, 0.0, "0.4 withheld by the limit of the cgroup: not comparable"),

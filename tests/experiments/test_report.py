@@ -1,14 +1,11 @@
-"""How the time of a step and what was sent are put together from what ranks measured; comparisons; limits of machines."""
+"""How the time of a step and what was sent are put together from what ranks measured; the digest of a network."""
 
 import hashlib
 from types import SimpleNamespace
 
 import pytest
 
-from gridgrad.experiments.benchmarks import rounds
-from gridgrad.experiments.benchmarks.rounds import in_minutes, ratios, shares
-from gridgrad.experiments.common import core_limits, report
-from tests import clock
+from gridgrad.experiments.common import report
 from tests.mpi import mpi
 from tests.parallel.equality import grids
 from tests.random_networks.case import Case
@@ -74,39 +71,3 @@ def test_a_network_is_hashed_by_rows_as_if_it_were_gathered(comm, monkeypatch):
                 assert value is None or stored or value.nbytes <= 80 or 1 in p.shape, p.shape  # or one row
     serial = cases[0].network()
     assert report.digest(serial) == digest_of(serial.global_parameters())
-
-
-# ----- the limit on the time of a comparison
-
-
-@pytest.fixture
-def now(monkeypatch):
-    """The clock."""
-    now = clock.Clock(1000.0)
-    monkeypatch.setattr(rounds, "time", now)
-    monkeypatch.setattr(rounds, "load_of_process", lambda seen: None)
-    return now
-
-
-def test_each_comparison_has_a_share_of_the_time_and_at_least_one_round(now, monkeypatch):
-    ends = shares(in_minutes(10), [1, 2, 2])
-    assert next(ends) - now.now == 120
-    assert next(ends) - now.now == 300  # nothing of the first share was used
-    now.sleep(200)
-    assert next(ends) - now.now == 400  # the rest
-    monkeypatch.setattr(rounds, "CLOCKS", dict.fromkeys(rounds.CLOCKS, now.perf_counter))
-    sides = [lambda: now.sleep(2), lambda: now.sleep(1), lambda: now.sleep(4)]
-    for found, count in ((ratios(sides, 50, 1e-6, next(shares(now.now, [1, 1]))), 1), (ratios(sides, 5, 1e-6), 5)):
-        assert found["cpu"] == found["wall"] == [2.0] * count  # the faster one of the others counts
-
-
-# ----- what a machine can do and take
-
-
-def test_rates_count_operations_and_the_bytes_that_are_read_and_written(monkeypatch):
-    monkeypatch.setattr(core_limits, "SIDE", 64)
-    monkeypatch.setattr(core_limits, "COPIED", 1 << 16)
-    assert core_limits.gemm_peak(0.001) > 0 and core_limits.copy_bandwidth(0.001) > 0
-    monkeypatch.setattr(core_limits, "least_seconds", lambda action, seconds: seconds)
-    assert core_limits.gemm_peak(2.0) == pytest.approx(64**3)
-    assert core_limits.copy_bandwidth(2.0) == pytest.approx(1 << 16)

@@ -46,21 +46,7 @@ def test_steps_behind_the_first_ones_are_measured(comm):
         assert (found["timed_steps"], found["samples_per_step"], found["core"]) == (4, 6, None) if comm.rank == 0 else not found
 
 
-@mpi(1)
-def test_the_speed_of_the_core_around_each_step_is_the_mean_of_before_and_after(comm):
-    with ProcessGrid(comm) as grid:
-        times, said = Times(core_speed=True), iter([7.0, 9.0, 1.0, 2.0, 4.0])
-        times.probe = lambda: next(said)
-        run = run_of(grid, times, steps=3)
-        run.begin()
-        run.begun = 2  # so that no step is for warming up
-        for _ in range(2):
-            run.step(np.arange(5))
-            run.number = 1
-        assert times.reference == [5.0, 1.5]
-
-
-@mpi(1, 2, 3)
+@mpi(1, 2)
 def test_early_stopping_keeps_its_weights_where_shares_change(comm):
     def make():
         return Sequential([Linear(5, 12), BatchNorm(12), Tanh(), Linear(12, 3)], seed=1, dtype=np.float64)
@@ -115,15 +101,12 @@ class Spans(SpanObserver):
         self.seconds += stop - start - inner
 
 
-@pytest.mark.parametrize(
-    ("factor", "first", "expected"), [(1, 0, [60, 60, 60]), (2, 0, [120, 120, 120]), (3.5, 2, [60, 60, 210])]
-)
-def test_a_handicap_pauses_in_proportion_to_what_was_computed(monkeypatch, factor, first, expected):
+def test_a_handicap_pauses_in_proportion_to_what_was_computed(monkeypatch):
     """Also within a branch; what observes the network after it sees a slower rank."""
     clock, milliseconds = Clock(tick=1e-6), []
     monkeypatch.setattr(Handicap, "clock", staticmethod(clock.perf_counter))
     net = Sequential([Linear(4, 4), Work(clock), Residual([Linear(4, 4), Work(clock)]), Linear(4, 2)])
-    Handicap(factor, first).slow_down(net)
+    Handicap(3.5, 2).slow_down(net)  # from the third step on
     spans, optimizer, loss = Spans(net, clock.perf_counter), SGD(net, 0.1), SoftmaxCrossEntropy()
     net.observe(spans)
     for _ in range(3):
@@ -131,5 +114,5 @@ def test_a_handicap_pauses_in_proportion_to_what_was_computed(monkeypatch, facto
         net.learn(np.ones((5, 4), np.float32), np.zeros(5, int), loss, optimizer)
         milliseconds.append(1e3 * (clock.now - before))
     assert sum(clock.naps) == pytest.approx(3 * 0.06)
-    assert milliseconds == pytest.approx(expected, rel=0.01)
-    assert spans.seconds == pytest.approx(sum(expected) / 1e3, rel=0.01)
+    assert milliseconds == pytest.approx([60, 60, 210], rel=0.01)
+    assert spans.seconds == pytest.approx(0.33, rel=0.01)

@@ -39,18 +39,14 @@ def check_script(text):
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-@pytest.mark.parametrize("library", ["mpich", "openmpi"])
 @pytest.mark.parametrize("kind", slurm.KINDS)
 @pytest.mark.parametrize("system", ["slurm", "pbs", "mpirun"])
-def test_every_script_is_one_in_which_check_runs_first_on_all_ranks(system, kind, library, tmp_path):
-    options = "--system", system, "--kind", kind, "--library", library, "--out", tmp_path / "job.sh"
-    for more in [(), ("--mpi", "mpiexec")]:
-        text = written(*options, "--nodes", 2, "--ranks-per-node", 4, *more, program=SWEEP if kind == "array" else TRAIN)
-        check_script(text)
-        assert words_of(text, "check")[-4:] == ["gridgrad", "check", "--ranks", "8"]
-        assert text.index('"${launcher[@]}" "${check[@]}" || {') < text.index("program=(")
-        assert words_of(text, "launcher")[0] == "srun" or "-n 8 " in " ".join(words_of(text, "launcher"))
-    assert "check=(" not in written(program=("check",))
+def test_every_script_is_one_in_which_check_runs_first_on_all_ranks(system, kind, tmp_path):
+    options = "--system", system, "--kind", kind, "--out", tmp_path / "job.sh", "--nodes", 2, "--ranks-per-node", 4
+    text = written(*options, program=SWEEP if kind == "array" else TRAIN)
+    check_script(text)
+    assert words_of(text, "check")[-4:] == ["gridgrad", "check", "--ranks", "8"]
+    assert text.index('"${launcher[@]}" "${check[@]}" || {') < text.index("program=(")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +61,6 @@ def test_every_script_is_one_in_which_check_runs_first_on_all_ranks(system, kind
              "export GRIDGRAD_DATA='/work/my $(touch x)'", f"cd {shlex.quote(os.getcwd())} || exit 1"],
         ),
         ("--library openmpi --time 90", "time=01:30:00", ["--mpi=pmix"]),
-        ("--mpi srun", "", ["    srun\n    --cpu-bind=cores"]),
         ("--kind requeue --warn 120", "signal=USR1@120 requeue open-mode=append", ["--resume c\n"]),
         ("--kind requeue --mpi mpiexec", "signal=B:USR1@300", ["trap"]),
         (
@@ -104,16 +99,13 @@ def test_a_plain_job_is_started_again_by_supervise():
     [
         ("gpu", 2, 4, 4),
         ("auto", 1, 4, 0),
-        ("gpu,cpu,cpu", 2, 2, 1),  # one on each node
         ("cpu,gpu,gpu", 3, 4, 3),  # 2, 3 and 3 on the nodes
     ],
 )
 def test_gpus_are_asked_for_where_ranks_use_them(device, nodes, ranks, gpus):
-    supervised, options = ("supervise", "--", *TRAIN, "--device", device), ("--nodes", nodes, "--ranks-per-node", ranks)
-    for program in (("train", "--device", "cpu", f"--device={device}"), supervised):
-        text = written(*options, program=program)
-        assert (f"#SBATCH --gpus-per-node={gpus}\n" in text) == bool(gpus) and "--gpus-per-node=0" not in text
-        assert "#SBATCH --gpus-per-node=7\n" in written(*options, "--gpus", 7, program=program)
+    options = "--nodes", nodes, "--ranks-per-node", ranks
+    text = written(*options, program=("supervise", "--", *TRAIN, "--device", device))
+    assert (f"#SBATCH --gpus-per-node={gpus}\n" in text) == bool(gpus) and "--gpus-per-node=0" not in text
 
 
 def test_a_script_of_ones_own_is_run_with_its_own_options(tmp_path, monkeypatch):
@@ -121,13 +113,11 @@ def test_a_script_of_ones_own_is_run_with_its_own_options(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("")
     mine = "mine.py", "--nodes", "3", "--directive", "x"
-    args = slurm.options().parse_args(["--nodes", "2", "--directive", "--exclusive", "--gpus", "1", *mine])
+    args = slurm.options().parse_args(["--nodes", "2", "--directive", "--exclusive", *mine])
     text = script(slurm.job_of(args), {})
     assert words_of(text, "program") == [sys.executable, "-m", "mpi4py", *mine]
-    for line in ("--nodes=2", "--exclusive", "--gpus-per-node=1", "--job-name=mine"):
-        assert f"#SBATCH {line}\n" in text
+    assert "#SBATCH --nodes=2\n" in text and "#SBATCH --exclusive\n" in text
     assert words_of(written("--folder", "/x'$(touch y)", program=mine), "program")[3] == str(tmp_path / "mine.py")
-    assert words_of(written(program=("json.tool", "-h")), "program")[1:] == ["-m", "json.tool", "-h"]
 
 
 # ----- scripts that run, with stand-ins for the commands of batch systems
@@ -180,23 +170,19 @@ def test_a_job_whose_check_fails_starts_nothing_and_says_why(running, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("system", "status", "restarts", "said"),
+    ("system", "restarts", "said"),
     [
-        ("slurm", 75, "0", "stopped early, to go on after a requeue\nscontrol requeue 12\n"),
-        ("slurm", 138, "0", "stopped early, to go on after a requeue\nscontrol requeue 12\n"),  # killed by the signal
-        ("slurm", 75, "3", "not requeued, after 3 restarts"),
-        ("pbs", 75, "0", "stopped early, to go on in the next job\nqsub -v RESTART=1 "),
-        ("pbs", 75, "3", "not submitted again, after 3 restarts"),
-        ("pbs", 0, "0", ""),
+        ("slurm", "0", "stopped early, to go on after a requeue\nscontrol requeue 12\n"),
+        ("slurm", "3", "not requeued, after 3 restarts"),
+        ("pbs", "0", "stopped early, to go on in the next job\nqsub -v RESTART=1 "),
+        ("pbs", "3", "not submitted again, after 3 restarts"),
     ],
 )
-@pytest.mark.parametrize("mpi", [(), ("--mpi", "mpiexec")])
-def test_what_follows_the_end_of_a_job(system, status, restarts, said, mpi, running, tmp_path):
-    options = "--kind", "requeue", "--system", system, "--restarts", 3, "--out", tmp_path / "job.sh", *mpi
-    process = running(*options, program=f"exit {status}\n", SLURM_RESTART_COUNT=restarts, RESTART=restarts)
+def test_a_job_that_stopped_early_is_submitted_again_so_often(system, restarts, said, running, tmp_path):
+    options = "--kind", "requeue", "--system", system, "--restarts", 3, "--out", tmp_path / "job.sh"
+    process = running(*options, program="exit 75\n", SLURM_RESTART_COUNT=restarts, RESTART=restarts)
     stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == status
-    assert (stdout + stderr).startswith(said) and bool(said) == bool(stdout + stderr)
+    assert process.returncode == 75 and (stdout + stderr).startswith(said)
 
 
 LISTENS = "trap 'echo told; sleep 0.2; exit 75' USR1\necho ready\nfor i in {1..300}; do sleep 0.1; done\n"
@@ -204,7 +190,7 @@ CHECKS = 'echo ready; read -r < "$HERE/go"\n'
 
 
 @pytest.mark.parametrize(("program", "told", "status"), [(LISTENS, "told\n", 75), (CHECKS, "", 128 + signal.SIGUSR1)])
-def test_the_shell_passes_a_signal_on_but_starts_nothing_after_one(program, told, status, running, tmp_path):  # noqa: E501
+def test_the_shell_passes_a_signal_on_but_starts_nothing_after_one(program, told, status, running, tmp_path):
     os.mkfifo(tmp_path / "go")
     process = running("--kind", "requeue", "--mpi", "mpiexec", program=program, checked=program == LISTENS)
     assert process.stdout.readline() == "ready\n"
@@ -223,20 +209,14 @@ def test_the_shell_passes_a_signal_on_but_starts_nothing_after_one(program, told
     ("words", "message"),
     [
         ("--time 1-24:00:00 -- train", "--time"),
-        ("--setup 'a\nb' -- train", "--setup"),
         ("-- train --data-dir 'a\nb'", "one line"),
         ("-- trainn", "did you mean train?"),
-        ("", "name the program"),
-        ("-- study protocols --nosuchoption", "gridgrad study protocols"),
         ("--ranks-per-node 4 -- train --grid batch=3", "3 places"),
-        ("-- supervise -- train", "checkpoints"),
         ("--kind array -- train", "--kind array"),
         ("--kind requeue -- train", "--checkpoint"),
         ("--kind requeue -- train --checkpoint a --resume b", "--resume b"),
         ("--kind requeue --time 5 -- train --checkpoint a", "--warn 300"),
-        ("--kind requeue --system pbs -- train --checkpoint a", "--out"),
         ("--system mpirun --gpus 1 -- train", "--gpus"),
-        ("--system pbs --mpi pmix -- train", "srun"),
     ],
 )
 def test_bad_input_is_refused(words, message, monkeypatch):
@@ -259,7 +239,5 @@ def test_the_script_is_written_and_a_dry_run_says_what_a_job_may_use(tmp_path, m
         assert rows["starts, at most"] == ["1", starts] and rows["node-hours, at most"] == [nodes, all_nodes]
         assert rows["core-hours, at most"] == [cores, all_cores] and rows["GPU-hours, at most"][1] == all_gpus
     assert not list(tmp_path.iterdir())
-    run_main(monkeypatch, "slurm", *asked, "--dry-run", "sweep", "--schemes", "batch", "--ranks", "1,2")
-    assert "the largest run has 2 ranks, and the job asks for 8" in capsys.readouterr().err
     run_main(monkeypatch, "slurm", *asked, "--", "train")
     assert f"then sbatch {path}" in capsys.readouterr().out and f"Start it with: sbatch '{path}'" in path.read_text()
