@@ -117,6 +117,6 @@ def program(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT)
 
 
-def job(ranks, *arguments):
+def job(ranks, *arguments, timeout=120):
     """A program on so many ranks: `job(4, "train", "--grid", "model=4")`. Returns a Finished."""
-    return mpiexec(ranks, ["-m", "gridgrad", *map(str, arguments)], 120)
+    return mpiexec(ranks, ["-m", "gridgrad", *map(str, arguments)], timeout)

@@ -147,13 +147,13 @@ def running(tmp_path, monkeypatch):
     """
     monkeypatch.setenv("MPIEXEC", "/bin/true")
 
-    def run(*options, program, checked=True, of=TRAIN, **variables):
+    def run(*options, program, checked=True, **variables):
         for name in ("mpiexec", "srun", "scontrol", "qsub"):
             starts = name in ("mpiexec", "srun")
             body = CHECKED * checked + program if starts else f'echo {name} "$@"\n'
             (tmp_path / name).write_text(f"#!/bin/bash\n{body}")
             (tmp_path / name).chmod(0o755)
-        (tmp_path / "job.sh").write_text(written(*options, program=of).replace("/bin/true", str(tmp_path / "mpiexec")))
+        (tmp_path / "job.sh").write_text(written(*options).replace("/bin/true", str(tmp_path / "mpiexec")))
         env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HERE": str(tmp_path), "SLURM_JOB_ID": "12"} | variables
         command = ["bash", str(tmp_path / "job.sh")]
         return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -146,8 +146,8 @@ def test_the_first_grid_that_fits_is_chosen(ranks, texts, found):
 
 def test_files_of_nodes_are_read_as_launchers_write_them(tmp_path):
     path = tmp_path / "nodes"
-    path.write_text("# comment\nn1 slots=4 max-slots=4\nn2:3\nn3\nn3\n10.0.0.1:2 # by address\n\n")
-    assert nodes_in(path) == {"n1": 4, "n2": 3, "n3": 2, "10.0.0.1": 2}
+    path.write_text("# comment\nn1 slots=4 max-slots=4\nn2:3\nn3\nn3\n\n")
+    assert nodes_in(path) == {"n1": 4, "n2": 3, "n3": 2}
     for content, message in (("n1\nn2:x", "line 2: 'n2:x'"), ("$(x):1", "line 1"), ("n:0", "no nodes")):
         path.write_text(content)
         with pytest.raises(ValueError, match=message):

@@ -11,6 +11,7 @@ import pytest
 from mpi4py import MPI
 from PIL import Image
 
+from gridgrad.datasets import data_directory, mnist
 from gridgrad.experiments.common.problems import published
 from gridgrad.parallel.partitioning.good_partition import partition, write_owners
 from tests.experiments.programs import alone, assert_refused, job, program, trained
@@ -130,3 +131,18 @@ def test_it_runs_without_mpiexec_and_on_several_ranks_prints_once(tmp_path):
     assert json.loads((tmp_path / "r.json").read_text())["P"] == 1
     finished = job(2, "train", "--steps", 7, "--grid", "batch=2")
     assert finished.status == 0 and finished.stdout.count("test mean squared error") == 1
+
+
+@pytest.mark.long
+def test_mnist_reaches_98_percent_on_every_grid(tmp_path):
+    """Ten epochs with default settings; all grids within 0.1 points of each other."""
+    directory = data_directory()
+    if not all(mnist.locate(directory, name) for name in mnist.FILES):
+        pytest.skip(f"no MNIST in {directory}: set GRIDGRAD_DATA to a folder that has it")
+    accuracies = []
+    for ranks, grid in ((1, "batch=1"), (4, "batch=2,model=2")):
+        words = "--dataset", "mnist", "--net", "mlp:512,relu", "--grid", grid, "--report", tmp_path / "r.json"
+        finished = job(ranks, "train", *words, timeout=500)
+        assert finished.status == 0, finished.stderr
+        accuracies.append(json.loads((tmp_path / "r.json").read_text())["test_accuracy"])
+    assert min(accuracies) >= 98 and max(accuracies) - min(accuracies) <= 0.1
