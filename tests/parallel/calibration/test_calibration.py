@@ -50,19 +50,6 @@ def test_the_budget_bounds_the_turns_and_the_ranks_agree(comm, monkeypatch):
         assert len(slowest_in_turns(comm, [trial, trial], most=4)) == 4
 
 
-@mpi(1)
-def test_a_limit_ends_and_is_shared(comm, monkeypatch):
-    clock = Clock(5.0)
-    monkeypatch.setattr(timing, "time", clock)
-    assert not TimeLimit(comm).is_over() and TimeLimit(comm, -1.0).is_over()
-    long = TimeLimit(comm, 1000.0)
-    clock.sleep(200.0)
-    half = long.share(0.5)
-    assert half.end == 605.0 and not half.is_over()
-    clock.sleep(401.0)
-    assert half.is_over() and not long.is_over()
-
-
 # ----- numbers
 
 
@@ -72,14 +59,6 @@ def test_gaps_are_filled_in_proportion_to_the_nearest_sizes():
     assert np.allclose(measure.completed(table)["seconds"], [[1.0, 2.0, 16.0], [10.0, 20.0, 160.0]], rtol=1e-12)
     whole = {"axes": [[1, 10]], "seconds": np.array([1.0, 3.0])}
     assert measure.completed(whole)["seconds"] == [1.0, 3.0]
-
-
-def test_how_uncertain_turns_are():
-    assert "1.20 times" in calibrate.variation(np.array([[1.0, 1.0, 1.0], [1.0, 1.25, 6.0]]))
-    calm = np.array([[1.0, 2.0], [1.1, 2.1], [9.0, 9.0], [9.0, 9.0]])
-    assert this_machine.uncertainty(calm) == 0.5
-    assert this_machine.uncertainty(calm * [[1, 1], [1, 1.3], [1, 1], [1, 1.3]]) == 1.0
-    assert this_machine.uncertainty(calm * [[1, 1], [9, 1], [1, 1], [9, 1]]) == this_machine.uncertainty(calm[:1]) == 1.0
 
 
 # ----- machine files
@@ -112,14 +91,6 @@ def test_what_steps_take_beyond_their_parts(comm, monkeypatch):
     assert costs[1].parts["compute"] == pytest.approx(found["step"] + costs[0].parts["compute"])
     passes = measure.measured_steps(NormalisedTimer(comm), limit=TimeLimit(comm, -1.0))
     assert passes.shape == (1, len(measure.problems(comm.size))) and (passes > 0).all()
-
-
-@mpi(2)
-def test_what_was_measured_before_the_end_is_kept(comm):
-    tables, (done, sizes) = measure.tables(NormalisedTimer(comm), lambda things: iter(things[:12]))
-    assert done == 12 < sizes and tables
-    for name, table in tables.items():
-        machine.check_table(name, table)
 
 
 @mpi(1, 2)

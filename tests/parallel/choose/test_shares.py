@@ -5,11 +5,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder
+from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.choose import shares
 from gridgrad.parallel.choose.shares import RULES, fastest_shares, measured_shares, predicted_shares
-from gridgrad.parallel.grid.process_grid import GroupDescription
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.mpi import mpi
@@ -95,42 +94,12 @@ def test_functions_are_never_slower_than_the_other_rules(plan):
                 assert (partition.length, partition.ranks) == (outputs[name], sizes["model"]) and partition.is_exact_cover
 
 
-def test_what_is_shared_of_an_autoencoder_and_by_a_master_and_what_it_costs(monkeypatch):
-    found = predicted({"model": 2}, [3, 1], "fewest-bytes", Sequential([TiedAutoencoder(784, 400), Sigmoid()]))
-    assert {name: sum(partition.sizes) for name, partition in found.placement()[1].items()} == {"0": 400}  # hidden units
-    found = predicted({"model": 3}, [1, 1, 1], "marques")
-    assert list(found.placement()[1]) == ["0", "4"]  # Linear layers, and convolutions in branches, have no shares of their own
-    assert all(one.function[0] > one.function[1] for one in found.chosen)  # what the master computes itself is not sent
-    elements = 64 * (28 * 28 * 3 + 7 * 24 * 24) + 7 * 5 * 5 * 3  # samples, outputs of 7 kernels, and those
-    handed = MACHINE.collective_seconds("hand out", GroupDescription(3, 1, 3), 3, 4 * elements)
-    assert found.chosen[0].sending[1, 7] == pytest.approx(2 * handed)
-    of_weights = lambda *_: lambda block, shape, is_first: float(np.prod(block.parameters[0].block_shape))  # noqa: E731
-    monkeypatch.setattr(shares, "predicted_block", of_weights)
-    one = predicted({"model": 2}, [1, 1], "out,in", Sequential([Linear(8, 100), ReLU(), Linear(100, 16)])).chosen[0]
-    assert one.layers == ("0", "2") and one.computing[0, 40] == 8 * 40 + 40 * 16  # with the layer behind
-
-
 def test_constant_speeds_are_those_of_marques():
     """Section 4.1.2: performance values [3, 2, 1.5, 1]."""
     found = predicted({"model": 4}, [3, 2, 1.5, 1], net=Sequential([Linear(4096, 3000), ReLU(), Linear(3000, 10)]))
     assert found.speeds["model"] == pytest.approx((3, 2, 1.5, 1), rel=0.05)
     assert found.chosen[0].constant == found.placement("constant")[1]["0"].sizes == [1200, 800, 600, 400]
     assert found.chosen[0].function == pytest.approx([1200, 800, 600, 400], abs=20)  # less to send for those with less
-
-
-def test_functions_find_slow_ranks_and_the_steps_of_kernels_that_constant_speeds_miss(monkeypatch):
-    found = predicted({"batch": 4}, [1, 1, 0.001, 1])
-    (line,) = [line for line in found.lines() if "gets no" in line]
-    assert found.chosen[0].function[2] == 0 and line.startswith("rank 2 of batch gets no samples: it takes ")
-
-    def stepping(net, machine, ranks, speed):  # outputs by the sixteen, of which the last ones may be thrown away
-        return lambda block, shape, is_first: -(-block.parameters[0].block_shape[-1] // 16) * 1e-3 / speed
-
-    monkeypatch.setattr(shares, "predicted_block", stepping)
-    first = predicted({"model": 2}, [2, 1], net=Sequential([Linear(8, 100), ReLU(), Linear(100, 16)])).chosen[0]
-    assert first.constant == [67, 33]  # 5 and 3 sixteens: 2.5 and 3 ms
-    assert -(-first.function[0] // 16) == 5 and first.function[1] <= 32
-    assert first.slowest(first.constant) > 1.15 * first.slowest(first.function)
 
 
 def test_one_slow_rank_of_two_axes_is_not_corrected_twice():

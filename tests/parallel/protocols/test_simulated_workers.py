@@ -13,7 +13,6 @@ from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS
 from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
 from gridgrad.parallel.protocols.workers import NUMBERS, Workers
-from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
 from tests.parallel.protocols.training import dense, samples
 
@@ -138,7 +137,7 @@ def test_stragglers_and_jitter_make_computations_longer():
     assert first != second
 
 
-@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize("size", [1, 3])
 def test_an_all_reduce_sums_in_the_order_of_the_workers(size):
     values = np.random.default_rng(0).normal(size=(size, 7)).astype(np.float32)
 
@@ -200,19 +199,10 @@ def test_what_goes_wrong_with_one_worker_ends_all_and_says_where(functions, erro
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [({"straggler": {2: 4.0}}, "no worker 2"), ({"latency": -1.0}, "negative"), ({"workers": 0}, "at least 1")],
-)
-def test_wrong_arguments_are_refused(options, words):
-    with pytest.raises(ValueError, match=words):
-        Simulation(**{"workers": 2} | options)
-
-
-def test_training_is_the_same_again_and_another_one_with_another_seed_and_divergence_is_raised():
-    def trained(seed=0, lr=0.1):
+def test_training_is_the_same_again_and_another_one_with_another_seed():
+    def trained(seed=0):
         options = dict(latency=1e-3, byte_seconds=1e-6, straggler={0: 4.0}, jitter=1.0, delayed=(0.1, 0.2), serve_seconds=1e-5)
-        task = Task(dense(), partial(SGD, lr=lr), LOSSES["cross-entropy"](), *samples(dense(), 31), 8, 10)
+        task = Task(dense(), partial(SGD, lr=0.1), LOSSES["cross-entropy"](), *samples(dense(), 31), 8, 10)
         simulation, history = Simulation(3, seed=seed, **options), []
         note = lambda workers, turn, loss, nets: history.append((workers.now(), workers.rank, turn.step, turn.samples, loss))  # noqa: E731
         train(simulation, task, protocol_names.parse("server:asp"), lambda count: 1.0, note)
@@ -220,6 +210,3 @@ def test_training_is_the_same_again_and_another_one_with_another_seed_and_diverg
         return history
 
     assert trained() == trained() != trained(seed=1)
-    with pytest.raises(Diverged) as caught, np.errstate(all="ignore"):
-        trained(lr=1e308)
-    assert "of 3 in a simulation" in caught.value.__notes__[0]
