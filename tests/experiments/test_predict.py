@@ -1,4 +1,4 @@
-"""Networks that were trained are used: by the program `predict`, and by `gridgrad.load`, on any grid."""
+"""Networks that were trained, also those of one's own, are used: by the program `predict`, and by `gridgrad.load`, on any grid."""
 
 import csv
 import json
@@ -12,11 +12,13 @@ from mpi4py import MPI
 import gridgrad
 from gridgrad.datasets import load as load_data
 from gridgrad.datasets.part import Dataset, Part
+from gridgrad.experiments.scaling import records
 from gridgrad.nn import BatchNorm, Linear, ReLU, Sequential
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.checkpoint.manifest import digest
 from tests.experiments.called import run_main
-from tests.experiments.programs import assert_refused, trained
+from tests.experiments.programs import assert_refused, refusal, trained
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder
 from tests.parallel.equality import grids
@@ -104,3 +106,35 @@ def test_a_script_saves_and_loads_on_any_grid(comm):
             with pytest.raises(ValueError, match="samples of shape"):
                 loaded.outputs(np.ones((2, 5)))
             loaded.net.grid.free()
+
+
+# ----- `--net FILE.py:FUNCTION`
+
+OWN = """
+from gridgrad.nn import Linear, Tanh
+
+def make(shape, outputs):
+    return [Linear(*shape, 12), Tanh(), Linear(12, outputs)]
+"""
+WORDS = "--net", "own.py:make", "--steps", 6, "--dtype", "float64", "--quiet"
+
+
+def test_a_changed_file_is_noticed_and_a_checkpoint_does_not_choose_which_file_is_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(OWN)
+    net = trained(MPI.COMM_SELF, *WORDS, "--checkpoint", "c")[0]["net"]
+    assert net == network_names.identified("own.py:make")
+    predict = "c", "--data", "airfoil", "--out", "p.csv"
+    assert f"has the network {net}, which is your own code" in refusal(MPI.COMM_SELF, "predict", predict)
+    Path("own.py").rename("moved.py")
+    run_main(monkeypatch, "predict", *predict, "--net", "moved.py:make")
+    sweep = "--nets", "own.py:make", "--schemes", "batch", "--predict", 1, "--shape", 4, "--outputs", 1, "--out", "s.jsonl"
+    nets = set()
+    for text in (OWN, OWN.replace("12", "13")):
+        Path("own.py").write_text(text)
+        run_main(monkeypatch, "sweep", *sweep)
+        nets |= {record["net"] for record in records.read("s.jsonl")}
+    assert len(nets) == 2 and all(one.startswith("own.py:make@") for one in nets)
+    assert "was written with --net own.py:make@" in refusal(MPI.COMM_SELF, "train", [*WORDS, "--resume", "c"])
+    with pytest.raises(ValueError, match="own.py has changed"):
+        network_names.build(net, 4, 1)
