@@ -4,7 +4,7 @@ The bytes of any network on any grid are in `tests/random_networks/predictions.p
 """
 
 import tracemalloc
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -69,24 +69,6 @@ def test_arrays_take_the_memory_that_is_predicted(comm):
                 here = GridDescription(grid.sizes, grid.coordinates, grid.size)
             predicted = Cost(serial, here, "fewest-bytes", samples, CORI).prediction.memory
             assert predicted / 1.2 <= peak <= predicted * 1.2, (name, axis, comm.rank, peak, predicted)
-
-
-# ----- seconds of one rank
-
-
-def test_where_there_are_no_tables_an_operation_takes_its_arithmetic_or_its_traffic():
-    machine, cost = CORI, Cost(RESNET, GridDescription({}), "out", 128, CORI)
-    for work in cost.works:
-        floor = max(work.flops / machine.core["flops"], work.nbytes / machine.bandwidth(1))
-        assert cost.seconds_of(work) == pytest.approx(floor + machine.core["call"]), work
-
-
-def test_hardly_any_rank_along_height_takes_longer_than_the_one_with_the_most_work():
-    """The first ranks have the rows that an even split leaves over, which take longer than the second halo of other ranks."""
-    places = [GridDescription({"height": 5}, {"height": rank}) for rank in range(5)]
-    every = max(Cost(RESNET, place, "fewest-bytes", 64, CORI).seconds for place in places)
-    most = cost_of_slowest_rank(RESNET, PlacementSpec({"height": 5}, "fewest-bytes"), 64, CORI).seconds
-    assert 0.95 * every <= most <= every
 
 
 # ----- seconds of all ranks, which wait for each other
@@ -173,15 +155,6 @@ def test_ranks_wait_for_each_other(what, scripts, seconds, of_ranks):
         assert [getattr(rank, kind) for rank in found.ranks] == pytest.approx(expected), kind
 
 
-def test_messages_of_all_ranks_to_all_take_as_long_as_an_all_to_all():
-    slow = replace(machine(), collectives={"all-to-all": {"3": [[1, LATENCY], [2000, LATENCY + 6]]}})
-    for sent, seconds in (
-        ([{1: 1000, 2: 1000}, {0: 1000, 2: 1000}, {0: 1000, 1: 1000}], LATENCY + 6),
-        ([{1: 1000, 2: 1000}, {0: 1000, 2: 1000}, {0: 2000}], LATENCY + 2 + 1),
-    ):
-        assert play([[bytes] for bytes in sent], slow).seconds == pytest.approx(seconds)
-
-
 def test_ranks_that_share_cores_are_faster_while_others_wait():
     crowded = machine(crowd=2)  # two ranks a core
     scripts = [[8.0], [8.0]], [[8.0, {1: 0}], [{}]], [[8.0], [8.0], [8.0], []]
@@ -214,11 +187,3 @@ def test_where_all_ranks_do_the_same_the_step_takes_as_long_as_that_of_one(name,
         # Here communication in backward, too, hides the sum of the loss.
         loss = sum(cost.seconds_of(work) for work in cost.works if work.layer == "loss" and work.group)
         assert (cost.seconds - loss) * (1 - 1e-9) <= found <= cost.seconds * (1 + 1e-9), plan
-
-
-def test_uneven_ranks_take_no_less_than_any_of_them_computes_and_no_more_than_all_together():
-    for plan in ("out", "replicate"):
-        found = step_time(RESNET, PlacementSpec({"model": 3}, plan), 7, read("ethernet-1g"))
-        for rank in found.ranks:
-            assert rank.busy + rank.waiting + rank.communicating == pytest.approx(found.seconds)
-            assert rank.busy <= found.seconds <= sum(r.busy + r.communicating for r in found.ranks)

@@ -7,7 +7,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
-from gridgrad.nn import Conv2d, Flatten, Linear, ReLU, Sequential
+from gridgrad.nn import Linear, Sequential
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.process_grid import STAGE, GridDescription
 from gridgrad.parallel.pipeline import schedule_names
@@ -114,9 +114,6 @@ def test_messages_delay_the_stages():
     far = pipelined(alike(4), 2, 64, SLOW, "sequential", 4, (2,))
     assert far.seconds == NEARLY(sum(rank.busy for rank in far.ranks) + 4 * 2 * sent, rel=0.02)
     assert set(far.times.flights) == {(0, 1, "SEND_F", 0), (1, 0, "SEND_B", 1)}
-    machine = replace(SLOW, node=SLOW.node | {"ranks": 4})
-    on_node, across = (sum(of_message({STAGE: 4, "model": 2}, machine, 0, to, 1000)) for to in (1, 2))
-    assert on_node < across
 
 
 def test_an_asynchronous_pipeline_takes_the_time_of_its_slowest_stage_a_minibatch():
@@ -148,20 +145,6 @@ def test_planned_cuts_make_the_longest_chunk_as_short_as_possible():
         cuts = planned_cuts(layers, PlacementSpec(sizes), machine, schedule_names.parse("1f1b"), 8, 4)
         every = combinations_with_replacement(range(len(net.layers) + 1), 2)
         assert longest(cuts, len(net.layers), seconds) == NEARLY(min(longest(c, len(net.layers), seconds) for c in every))
-    # A last stage without layers takes all outputs, which here are many more than the hidden units.
-    net = network_names.build("mlp:64,64,relu", 64, 2048)
-    planned, *every = (pipelined(net, 2, 256, SLOW, "1f1b", 4, cuts).seconds for cuts in (None, *zip(range(6))))
-    assert planned == min(every) < every[-1] / 4
-
-
-def test_cuts_leave_room_where_memory_is_short():
-    """The convolutions take the time, and the dense layers the memory."""
-    images = [Conv2d(3, 32, 3, padding=1), ReLU(), Conv2d(32, 32, 3, padding=1), ReLU(), Conv2d(32, 32, 3, padding=1)]
-    net = Sequential([*images, Flatten(), Linear(8192, 256), Linear(256, 8192), Linear(8192, 3)], input_shape=(16, 16, 3))
-    free, short, none = (pipelined(net, 2, 64, CORI, "1f1b", 4, memory=limit) for limit in (1e9, 6e7, 1e3))
-    assert free.cuts[0] < 6 and short.cuts == (7,)
-    assert short.memory < 6e7 < free.memory and short.seconds > free.seconds
-    assert none.cuts == free.cuts
 
 
 def test_a_pipeline_of_a_partition_is_faster_and_needs_more_memory():
@@ -174,9 +157,6 @@ def test_a_pipeline_of_a_partition_is_faster_and_needs_more_memory():
     expected = step_time(net, PlacementSpec({"model": 2}, "hypergraph", owners=mine), 64, SLOW)
     found = partitioned(net, mine, 64, SLOW, "async:1")
     assert found.seconds == NEARLY(expected.seconds, rel=0.3) and expected.messages == len(found.times.flights)
-    whole, parts = (partitioned(alike(5, 512), owners_of(alike(5, 512), 2, lambda _, number: number // 3, loss=1), 512, CORI,
-                                "1f1b", count) for count in (1, 4))  # fmt: skip
-    assert parts.seconds < whole.seconds and parts.memory < whole.memory
 
 
 @pytest.mark.parametrize(
@@ -184,8 +164,6 @@ def test_a_pipeline_of_a_partition_is_faster_and_needs_more_memory():
     [
         (pipelined, (2, "1f1b", 2, (1, 2)), "2 cuts make 3 chunks"),
         (pipelined, (2, "1f1b", 65, (2,)), "65 micro-batches"),
-        (pipelined, (2, "1f1b", 2, (9,)), "from 0 to 4"),
-        (pipelined, (2, "async:2", 2, (2,)), "updates after each minibatch"),
         (partitioned, (owners_of(alike(4), 2, lambda _, number: number // 2), "gpipe", 65), "has no 65 micro-batches"),
         (partitioned, (owners_of(alike(4), 2, lambda _, number: number // 2), "zb-h1"), "zb-h1 is for whole layers"),
     ],
