@@ -1,4 +1,4 @@
-"""Networks that were trained, also those of one's own, are used: by the program `predict`, and by `gridgrad.load`, on any grid."""
+"""Networks that were trained, and those of one's own, are used: by the program `predict`, and by `gridgrad.load`."""
 
 import csv
 import json
