@@ -1,7 +1,6 @@
 """The file of a rank: what is written is read, and a damaged one is refused in one line."""
 
 import errno
-import json
 
 import h5py
 import numpy as np
@@ -83,22 +82,3 @@ def test_a_file_that_ends_early_is_refused_wherever_it_ends(tmp_path):
     for length in sorted({*range(0, len(whole), 997), *range(len(whole) - 8, len(whole))}):
         path.write_bytes(whole[:length])
         assert_refused(path)
-
-
-BLOCK = ["0.weight", [4, 5], [[0, 4], {"at": [1, 2, 4]}]]
-TABLE = {"worker": 0, "blocks": [BLOCK], "pieces": {"network/parameters": [[0, 2, 12]]}, "numbers": {}}
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"worker": -1}, {"pieces": {"network/parameters": [[0, 2, 13]]}}, {"blocks": [[*BLOCK[:2], [[0, 5], {"at": [1, 2, 4]}]]]}],
-)
-def test_a_table_that_makes_no_sense_is_refused(tmp_path, wrong):
-    """Many more of this kind, and datasets of other kinds, are in `tests/fuzz`."""
-    right, path = tmp_path / "rank-0000.h5", tmp_path / "rank-0001.h5"
-    write_shard(right, {"network/parameters": np.zeros(10)}, json.dumps(TABLE).encode())
-    assert [len(piece) for piece, _ in Shard(right).parts["network/parameters", "0.weight"]] == [10]
-    write_shard(path, {"network/parameters": np.zeros(10)}, json.dumps(TABLE | wrong).encode())
-    assert_refused(path)
-    with pytest.raises((ValueError, TypeError), match="JSON"):  # so is what it can not hold, before anything is written
-        table_of({}, {"kept": {"content": np.zeros(2)}}, 0)

@@ -1,7 +1,5 @@
 """Samples that move between workers: each is at exactly one, however they are shuffled or exchanged; bytes are counted."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,6 @@ from gridgrad.parallel.grid.group import Group, Tally
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.protocols import parallel_sgd
 from gridgrad.parallel.protocols.parallel_sgd import Stripes, exchange_halves, pairs, shuffle
-from gridgrad.parallel.protocols.simulated_workers import Simulation
 from tests.mpi import mpi
 
 CLASSES, SEED, COUNT = 5, 3, 203
@@ -88,20 +85,6 @@ def test_the_bytes_are_those_of_the_samples_that_move_in_however_many_messages(c
         assert record.bytes == len(np.setdiff1d(dealt[comm.rank][0], dealt[comm.rank][1])) * SAMPLE
         assert most > 20 or record.calls > 3
         assert tally.records["shuffle: drawn labels", "gather"].bytes == (24 * drawn if comm.rank else 0)
-
-
-@mpi(2, 3)
-def test_the_seed_and_the_round_decide_also_in_virtual_time(comm, monkeypatch):
-    slow = {"latency": 1e-3, "byte_seconds": 1e-6, "serve_seconds": 1e-5, "delayed": (0.3, 0.1)}
-    for way in WAYS.values():
-        first, again = (everywhere(comm, way, 61, "uneven", rounds=2)[0] for _ in range(2))
-        simulated = Simulation(comm.size, **slow).run(partial(moved, way, count=61, how="uneven", rounds=2))
-        for mine, *same in zip(first, again, simulated, strict=True):
-            assert all(all(map(np.array_equal, mine, other)) for other in same)
-    whole, _ = everywhere(comm, shuffle, COUNT)
-    monkeypatch.setattr(f"{__name__}.SEED", 4)
-    other, _ = everywhere(comm, shuffle, COUNT)
-    assert not any(np.array_equal(one[1], two[1]) for one, two in zip(whole, other, strict=True))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5, 8])

@@ -65,9 +65,11 @@ def test_in_step_they_equal_serial_training_however_many_ranks_a_worker_has(comm
 @mpi(2)
 def test_a_server_needs_whole_gradients(comm):
     sharded = partial(BlockingReduction, update="sharded")
-    with spread(comm, {"batch": 1, "model": 2}, dense(), plan="replicate", reduction=sharded) as (net, workers):
-        with pytest.raises(ValueError, match="needs its whole gradient"):
-            train(net, workers, "server:bsp", samples(dense(), COUNT), STEPS)
+    with (
+        spread(comm, {"model": 2}, dense(), plan="replicate", reduction=sharded) as (net, workers),
+        pytest.raises(ValueError, match="needs its whole gradient"),
+    ):
+        train(net, workers, "server:bsp", samples(dense(), COUNT), STEPS)
 
 
 def test_fragments_are_whole_parameters():

@@ -83,20 +83,6 @@ def test_messages_between_two_workers_stay_in_order_though_some_are_delayed():
         assert delay == (1.5 if this else 0.5 if earlier else 0.0)  # behind a delayed message others wait
 
 
-def test_messages_are_served_while_their_receiver_computes_which_makes_that_longer():
-    def receive(workers):
-        found, times = inbox(workers), []
-        for _ in range(3):
-            workers.compute(8.0)
-            times.append(workers.now())
-        return [time for time, *_ in found], times
-
-    simulation = Simulation(2, latency=7.0, serve_seconds=lambda kind, size: 2.0)
-    _, (found, times) = simulation.run(each(lambda w: send_notes(w, 1, 2, pause=12.0), receive))
-    assert found == [9.0, 21.0]  # arrived at 7 and 19
-    assert times == [10.0, 18.0, 28.0]
-
-
 class Late:
     """The request of a message that is complete at the look behind so many others."""
 
@@ -122,19 +108,6 @@ def test_messages_of_a_worker_are_handled_in_their_order_whenever_they_are_compl
 
 
 # ----- computing and all-reduces
-
-
-def test_stragglers_and_jitter_make_computations_longer():
-    def run(workers):
-        before = workers.now()
-        workers.compute(1.0)
-        return workers.now() - before
-
-    assert Simulation(3, straggler={1: 4.0}).run(run) == [1.0, 4.0, 1.0]
-    first, second = Simulation(2, jitter=2.0).run(lambda w: [run(w) for _ in range(300)])
-    for seconds in (first, second):
-        assert 1.0 <= min(seconds) < 1.1 and 2.9 < max(seconds) < 3.0
-    assert first != second
 
 
 @pytest.mark.parametrize("size", [1, 3])
