@@ -7,19 +7,13 @@ import pytest
 from gridgrad.nn import Conv2d, Sequential
 from gridgrad.parallel.grid.process_grid import GridDescription, GroupDescription
 from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.prediction.machine import checked, names, on_lattice, read
+from gridgrad.parallel.prediction.machine import checked, on_lattice, read
 
 GOOD = {
     "name": "one", "source": "made up",
     "core": {"flops": 1e10, "bandwidth": 1e10, "call": 1e-6}, "node": {"ranks": 4, "bandwidth": 2e10, "memory": 1e9},
     "links": {"node": {"alpha": 1e-6, "beta": 1e-9}, "network": {"alpha": 1e-5, "beta": 1e-8}},
 }  # fmt: skip
-
-
-def test_those_of_the_project_are_machine_files_with_sources():
-    assert {"cori-haswell", "ethernet-1g"} <= set(names())
-    for name in names():
-        assert len(read(name).source) > 100
 
 
 def test_tables_are_exact_where_measured_and_follow_powers_between():
@@ -64,14 +58,6 @@ def test_an_input_gradient_takes_what_backward_takes_beyond_the_gradient_of_the_
     cost = Cost(net, GridDescription({}), "out", 10, checked(GOOD | {"tables": tables}))
     found = {work.phase: cost.seconds_of(work) for work in cost.works if work.name.startswith("conv5")}
     assert found == pytest.approx({"forward": 1e-3, "gradients": 1e-3, "backward": 1.96 * 5e-3})
-
-
-def test_groups_of_a_grid_description():
-    grid = GridDescription({"batch": 4, "height": 2, "model": 3}, {"batch": 2, "height": 1, "model": 2}, ranks_per_node=6)
-    assert grid.group("model") == GroupDescription(3, 2, 3)
-    assert grid.group("height", "model") == GroupDescription(6, 5, 6)
-    assert grid.group("batch") == GroupDescription(4, 2, 1) and grid.spans_nodes("batch")
-    assert grid.group("batch", "height", "model") == GroupDescription(24, 17, 6) and not grid.spans_nodes("model")
 
 
 def table(name="relu.forward", axes=((1, 2),), seconds=(1.0, 2.0)):

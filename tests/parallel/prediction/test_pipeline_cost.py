@@ -116,14 +116,6 @@ def test_messages_delay_the_stages():
     assert set(far.times.flights) == {(0, 1, "SEND_F", 0), (1, 0, "SEND_B", 1)}
 
 
-def test_an_asynchronous_pipeline_takes_the_time_of_its_slowest_stage_a_minibatch():
-    names = "async:8", "async:8:bound=0", "async:4", "async:4:nostash"
-    found, alone, stashed, newest = (pipelined(alike(8), 4, 64, fast(), name, cuts=(2, 4, 6)) for name in names)
-    assert found.seconds == NEARLY(max(rank.busy for rank in found.ranks))
-    assert alone.seconds == NEARLY(sum(rank.busy for rank in alone.ranks), rel=0.02)
-    assert stashed.ranks[0].memory > newest.ranks[0].memory and stashed.seconds == newest.seconds
-
-
 def test_earlier_stages_keep_more_micro_batches_and_less_is_kept_of_smaller_ones():
     ways = ("1f1b", 8), ("gpipe", 8), ("1f1b", 16)
     found, every, smaller = (pipelined(alike(8), 4, 2048, CORI, *way, (2, 4, 6)) for way in ways)
