@@ -2,6 +2,7 @@
 
 import math
 import re
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,26 +11,20 @@ from gridgrad.nn import (
     MSE,
     OPTIMIZERS,
     SGD,
-    Adadelta,
     Adam,
-    AdamW,
     BatchNorm,
     Concat,
     Conv2d,
     Diverged,
     Dropout,
     EarlyStopping,
-    Flatten,
-    LeakyReLU,
     Linear,
-    LocalResponseNorm,
     MaxPool2d,
     ReLU,
     Residual,
     Sequential,
     SoftmaxCrossEntropy,
     SparseLinear,
-    TiedAutoencoder,
 )
 from gridgrad.nn.device import to_device, to_host
 from tests.bad_minibatches import CONVERTED, LABELS, TARGETS, X, dense
@@ -59,8 +54,6 @@ SHAPES = [  # (layers, the shape of a sample, words)
     ([Linear(5, 7), ReLU(), Linear(8, 3)], (5,), r"layer 2 Linear\(8, 3\) takes 8 features but gets 7"),
     ([Linear(75, 2)], (5, 5, 3), "put a Flatten in front"),
     ([Conv2d(3, 4, 7)], (5, 5, 3), "does not fit into images of 5x5"),
-    ([Conv2d(3, 4, 3)], (75,), "takes images"),
-    ([BatchNorm(4)], (5, 5, 3), "takes 4 channels"),
     ([Residual([Conv2d(3, 4, 1)])], (5, 5, 3), "the branch gives"),
     ([Concat([MaxPool2d(2)], [])], (5, 5, 3), "do not fit together"),
 ]
@@ -73,18 +66,13 @@ def test_layers_that_do_not_fit_are_named(layers, shape, words):
 
 
 NUMBERS = [  # (what is refused, words)
-    (lambda: Linear(2.5, 3), "Linear: inputs"), (lambda: TiedAutoencoder(7, 0), "hidden"),
-    (lambda: SparseLinear(np.ones((3, 4))), "pattern"), (lambda: Conv2d(1, 3, 2.0), "Conv2d: kernel"),
+    (lambda: Linear(2.5, 3), "Linear: inputs"), (lambda: SparseLinear(np.ones((3, 4))), "pattern"),
     (lambda: Conv2d(1, 1, 3, padding=-1), "padding"), (lambda: MaxPool2d(2, padding=2), "padding"),
-    (lambda: BatchNorm(3, eps=math.nan), "eps"), (lambda: LocalResponseNorm(2, k=0.0), "k above 0"),
-    (lambda: Dropout(1.0), "[0, 1)"), (lambda: LeakyReLU(1.0), "[0, 1)"),
+    (lambda: BatchNorm(3, eps=math.nan), "eps"), (lambda: Dropout(1.0), "[0, 1)"),
     (lambda: SoftmaxCrossEntropy(smoothing=1.0), "smoothing"), (lambda: Sequential([], seed=2**64), "seed"),
-    (lambda: Sequential([], dtype=np.float16), "not float16"), (lambda: Sequential([], dtype="text of"), "not text of"),
-    (lambda: Sequential([], input_shape=(3, 4)), "input_shape"), (lambda: SGD(dense(), 0.1, momentum=1.0), "momentum"),
-    (lambda: SGD(dense(), 0.1, nesterov=True), "nesterov"), (lambda: Adam(dense(), betas=(1, 0.9)), "beta1"),
-    (lambda: Adam(dense(), eps=math.nan), "eps"), (lambda: Adam(dense(), clip_norm=0), "clip_norm"),
-    (lambda: AdamW(dense(), weight_decay=-1), "weight_decay"), (lambda: Adadelta(dense(), rho=1), "rho"),
-    (lambda: EarlyStopping(0), "patience"), (lambda: EarlyStopping(1, math.nan), "least"),
+    (lambda: Sequential([], dtype=np.float16), "not float16"), (lambda: Sequential([], input_shape=(3, 4)), "input_shape"),
+    (lambda: SGD(dense(), 0.1, momentum=1.0), "momentum"), (lambda: Adam(dense(), betas=(1, 0.9)), "beta1"),
+    (lambda: EarlyStopping(0), "patience"),
 ]  # fmt: skip
 
 
@@ -95,9 +83,8 @@ def test_arguments_out_of_range_are_refused(make, words):
 
 
 @pytest.mark.parametrize("name", ["lr", "l2", "l1"])
-@pytest.mark.parametrize("value", [math.nan, math.inf, -1, None])
-def test_rates_and_penalties_out_of_range_are_refused_by_all_optimizers(name, value):
-    for optimizer in OPTIMIZERS.values():
+def test_rates_and_penalties_out_of_range_are_refused_by_all_optimizers(name):
+    for optimizer, value in product(OPTIMIZERS.values(), (math.nan, math.inf, -1, None)):
         with pytest.raises(ValueError, match="must be"):
             optimizer(dense(), **{"lr": 0.1, name: value})
 
@@ -134,20 +121,6 @@ def test_what_is_plainly_meant_is_converted(case):
     assert states[0][0] == states[1][0] and np.array_equal(states[0][1], states[1][1])
 
 
-def test_a_network_without_an_input_shape_takes_what_its_layers_take():
-    net = Sequential([Conv2d(2, 3, 3), Flatten(), Linear(36, 4)], dtype=np.float64)
-    loss = SoftmaxCrossEntropy()
-    net.learn(np.ones((6, 6, 5, 2)), LABELS, loss, optimizer := SGD(net, 0.1))
-    for shape, words in (((7, 5, 2), "takes 36 features but gets 45"), ((6, 5, 3), "takes 2 channels but gets 3")):
-        with pytest.raises(ValueError, match=words):
-            net.learn(np.ones((6, *shape)), LABELS, loss, optimizer)
-    wider = Sequential([Concat([], [ReLU()]), Linear(8, 4)], dtype=np.float64)  # features change before the first weights
-    wider.learn(X[:, :4], LABELS, loss, SGD(wider, 0.1))
-    images = Sequential([Conv2d(2, 3, 3)], input_shape=(6, 5, 2))
-    with pytest.raises(ValueError, match="put a Flatten behind them"):
-        images.learn(np.ones((6, 6, 5, 2)), LABELS, loss, SGD(images, 0.1))
-
-
 def test_a_loss_of_ones_own_gets_targets_of_any_shape_but_for_every_sample():
     class First:
         def forward(self, y, targets, context):
@@ -167,28 +140,16 @@ def test_a_loss_of_ones_own_gets_targets_of_any_shape_but_for_every_sample():
         net.learn(X, np.zeros((5, 2, 2)), First(), optimizer)
 
 
-def test_tensors_of_pytorch_are_arrays_too():
-    torch = pytest.importorskip("torch")
-    losses = []
-    for x, y in ((torch.tensor(X), torch.tensor(LABELS)), (X, LABELS)):
-        net = dense()
-        optimizer = SGD(net, 0.1)
-        losses.append([net.learn(x, y, SoftmaxCrossEntropy(), optimizer) for _ in range(2)])
-    assert losses[0] == losses[1]
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_what_is_not_finite_is_named(bad):
     x, net = X.copy(), dense()
     x[3, 2] = bad
     before = to_host(net.params).copy()
-    words = "step 0: the loss is nan: first not finite: the input; take NaN"
-    with np.errstate(all="ignore"), pytest.raises(Diverged, match=words):
+    with np.errstate(all="ignore"), pytest.raises(Diverged, match="step 0: .* first not finite: the input"):
         net.learn(x, LABELS, SoftmaxCrossEntropy(), SGD(net, 0.1))
     assert np.array_equal(to_host(net.params), before) and net.step == 0
+    with np.errstate(all="ignore"), pytest.raises(Diverged, match="look at the targets"):
+        net.learn(X, TARGETS * bad, MSE(), SGD(net, 0.1))
     net.params[:] = np.nan
-    with pytest.raises(Diverged, match="first not finite: parameter 1.weight; try a lower learning rate"):
+    with pytest.raises(Diverged, match="first not finite: parameter 1.weight"):
         net.learn(X, LABELS, SoftmaxCrossEntropy(), SGD(net, 0.1))
-    words = "the outputs are finite, the loss of them is not; look at the targets"
-    with np.errstate(all="ignore"), pytest.raises(Diverged, match=words):
-        (net := dense()).learn(X, TARGETS * bad, MSE(), SGD(net, 0.1))

@@ -165,22 +165,3 @@ def test_an_observer_is_told_of_a_step_and_of_the_passes_in_branches():
     assert ended.index("1.branch.0 forward") < ended.index("1 forward"), "a branch lies within the whole"
     assert [word[1] for word in listening.told if word[0] == "written"] == ["2", "0"]
     assert net.observer is None
-
-
-def test_work_is_cut_into_pieces_only_where_something_wants_progress_points(monkeypatch):
-    monkeypatch.setattr("gridgrad.nn.kernels.gemm.LONG_PRODUCT", 1)
-    net, context, calls = Sequential([Linear(9, 8), ReLU(), Linear(8, 70)]), Context(), []
-    x = xp.ones((300, 9), np.float32)
-
-    class Progress(Observer):
-        progress = staticmethod(lambda: calls.append(1))
-
-    y = to_host(net.forward(x, context)).copy()
-    with net.observed_by(Progress()), net.observed_by(Listening()):
-        assert np.allclose(to_host(net.forward(x, context)), y)
-        before = len(calls)
-        net.backward(xp.ones((300, 70), np.float32), context)
-    assert 0 < before < len(calls)
-    counted = len(calls)
-    net.forward(x, context)
-    assert context.progress is None and len(calls) == counted

@@ -24,11 +24,9 @@ def in_blocks(file):
 
 
 PUT = [  # (what is put in place of the array, words)
-    (lambda file: None, "no dataset bad of its own"),
     (lambda file: file.__setitem__("bad", h5py.SoftLink("/good")), "no dataset bad of its own"),
     (lambda file: file.create_dataset("bad", data=ARRAY.astype(int)), "must be 2x3 floating"),
     (lambda file: file.create_dataset("bad", data=np.where(ARRAY > 4, np.nan, ARRAY)), "not finite"),
-    (lambda file: file.create_dataset("bad", (2, 3), "f8", external=[("elsewhere", 0, 48)]), "must be 2x3"),
     (virtual, "must be 2x3"),
     (in_blocks, "larger than itself"),
 ]
@@ -56,7 +54,6 @@ def stored(file, content, chunks=(100, 3), **options):
 PACKED = {
     "never written": lambda file: file.create_dataset("x", (400, 3), "f4", chunks=(1, 3)),
     "chunks of more than": lambda file: file.create_dataset("x", data=np.ones((200, 3), "f4"), chunks=(200, 3)),
-    "several times over": lambda file: stored(file, b"", (10, 3), scaleoffset=2, compression="gzip"),
     "more numbers than it should": lambda file: stored(file, bytes(10_000), compression="gzip"),
     "can not be unpacked": lambda file: stored(file, bytes(9), compression="gzip").id.write_direct_chunk((0, 0), b"none"),
 }

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.nn import AvgPool2d, Context, Conv2d, MaxPool2d, ReLU, Residual, Sequential, Tanh
+from gridgrad.nn import AvgPool2d, Context, Conv2d, MaxPool2d, ReLU, Sequential, Tanh
 from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.nn.kernels.kernel_table import kernels, use
 from gridgrad.nn.kernels.window import ROWS, Window, matching_slices
@@ -75,15 +75,6 @@ def test_a_pooled_convolution_is_the_two_layers(monkeypatch, first):
         assert np.array_equal(to_host(net.forward(to_device(x))), y)
     for a, b in zip(*found.values(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
-
-
-def test_an_activation_before_a_max_pooling_runs_behind_it_with_the_same_result():
-    x = to_device(np.random.default_rng(0).standard_normal((3, 9, 9, 2)).astype(np.float32))
-    swapped = Sequential([Conv2d(2, 4, 3), Tanh(), MaxPool2d(3, 2, 1)], seed=1)
-    assert [layer.name for layer in swapped.layers] == ["0", "2", "1"]
-    apart = Sequential([Conv2d(2, 4, 3), Tanh(), Residual([]), MaxPool2d(3, 2, 1)], seed=1)  # a residual of nothing doubles
-    assert np.array_equal(to_host(swapped.params), to_host(apart.params))
-    assert np.array_equal(2 * to_host(swapped.forward(x)), to_host(apart.forward(x)))
 
 
 # ----- windows

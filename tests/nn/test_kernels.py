@@ -10,7 +10,7 @@ from gridgrad.nn.device import xp
 from gridgrad.nn.kernels import gemm, kernel_table, measure_table
 from gridgrad.nn.kernels.kernel_table import ORIENTATIONS, SHIPPED, Tiles, from_json, generation, shipped, to_json
 from gridgrad.nn.kernels.measure_table import ProductOverRows, TimedConvolution, TimedProduct
-from gridgrad.nn.kernels.processor import Blas, Processor, parsed
+from gridgrad.nn.kernels.processor import Blas, Processor
 from gridgrad.nn.measured import answer_file, in_turns, store, stored, timed
 from tests.clock import Clock
 
@@ -18,43 +18,20 @@ AVX512 = {"avx2", "avx512f"}
 OPENBLAS = Blas("openblas", "0.3.31", "SkylakeX", 1)
 
 
-@pytest.mark.parametrize("table", [*SHIPPED.values(), kernel_table.PLAIN, kernel_table.PRESET])
-def test_tables_pass_through_json(table):
-    assert from_json(to_json(table)) == table
+WHOLE = asdict(kernel_table.PLAIN)
+DAMAGED = [  # (what is in the file, words)
+    ("", "JSON"), ({}, "name"), (WHOLE | {"more": 1}, "entries"), (WHOLE | {"block_bytes": 0}, "block_bytes"),
+    (WHOLE | {"tiles": WHOLE["tiles"] | {"few_columns": [1, 2]}}, "tiles.few_columns"),
+    (WHOLE | {"tiles": WHOLE["tiles"] | {"shapes": [[0, 16]]}}, "tiles.shapes"),
+]  # fmt: skip
 
 
-def damaged(**changes):
-    content = asdict(kernel_table.PLAIN)
-    for key, value in changes.items():
-        entry, _, inner = key.partition("__")
-        if inner:
-            content[entry][inner] = value
-        else:
-            content[entry] = value
-    return json.dumps(content)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "it is not JSON"),
-        ("[]", "it must be an object"),
-        ("{}", "it has no entry name"),
-        (damaged(more=1), "it must have exactly the entries name, tiles"),
-        (damaged(block_bytes=0), "block_bytes must be a whole number from 1 to 2^40, not 0"),
-        (damaged(tiles__more=1), "tiles must have exactly the entries few_columns, shapes"),
-        (damaged(tiles__few_columns=[1, 2]), "tiles.few_columns must be three whole numbers"),
-        (damaged(tiles_left_transposed__shapes=[[0, 16]]), "tiles_left_transposed.shapes[0] must be a pair of numbers from 1"),
-    ],
-)
-def test_damaged_tables_are_refused(text, message, tmp_path, monkeypatch):
-    with pytest.raises(ValueError) as refused:
-        from_json(text)
-    assert str(refused.value).startswith(message) and "\n" not in str(refused.value)
+@pytest.mark.parametrize(("content", "words"), DAMAGED)
+def test_damaged_tables_are_refused(content, words, tmp_path, monkeypatch):
     path = tmp_path / "table.json"
-    path.write_text(text)
+    path.write_text(json.dumps(content) if isinstance(content, dict) else content)
     monkeypatch.setenv("GRIDGRAD_KERNELS", str(path))
-    with pytest.raises(ValueError, match="GRIDGRAD_KERNELS: .*table.json is no table of kernels: "):
+    with pytest.raises(ValueError, match=f"^GRIDGRAD_KERNELS: [^\n]*table.json is no table of kernels: [^\n]*{words}[^\n]*$"):
         kernel_table.known()
 
 
@@ -68,9 +45,6 @@ def test_the_variable_names_a_table(tmp_path, monkeypatch):
     monkeypatch.setenv("GRIDGRAD_KERNELS", str(tmp_path / "nothing"))
     with pytest.raises(ValueError, match="can not read .*nothing"):
         kernel_table.known()
-    monkeypatch.setenv("GRIDGRAD_BLAS", "openblas")
-    with pytest.raises(ValueError, match="GRIDGRAD_BLAS is gone: unset it"):
-        kernel_table.known()
 
 
 @pytest.mark.parametrize(
@@ -81,7 +55,6 @@ def test_the_variable_names_a_table(tmp_path, monkeypatch):
         (Processor("", "GenuineIntel", 6, AVX512), "Skylake-X"),
         (Processor("", "GenuineIntel", 6, AVX512 | {"avx512ifma"}), None),
         (Processor("", "GenuineIntel", 6, AVX512 | {"avx512ifma", "avx512_bf16", "amx_tile"}), "Sapphire Rapids"),
-        (Processor("", "GenuineIntel", 6, AVX512 | {"avx512ifma", "amx_tile", "amx_fp16"}), None),
         (Processor(), None),
     ],
 )
@@ -90,13 +63,6 @@ def test_processors_are_recognised(processor, expected):
     assert shipped(processor, OPENBLAS) is SHIPPED.get(expected)
     assert shipped(processor, replace(OPENBLAS, kernels="Haswell")) is None
     assert shipped(processor, replace(OPENBLAS, name="mkl")) is None
-
-
-def test_what_the_system_says_is_read():
-    text = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t: 17\nmodel name\t: An EPYC: 64 cores\nflags\t: fpu avx512f\n"
-    found = parsed(text + "\nvendor_id\t: other\n")
-    assert found == Processor("An EPYC: 64 cores", "AuthenticAMD", 25, frozenset({"fpu", "avx512f"}), 17)
-    assert found.title == "An EPYC: 64 cores (family 25, model 17)" and Processor("An ARM").title == "An ARM"
 
 
 def pretend(monkeypatch, threads=1, **processor):
@@ -112,10 +78,6 @@ def test_with_several_threads_products_are_not_cut(monkeypatch):
     table = kernel_table.known()
     assert all(getattr(table, name) == Tiles() for name in ORIENTATIONS) and not table.group_rows
     assert table.winograd_3x3 == SHIPPED["Zen 4"].winograd_3x3
-    uncut = kernel_table.without_tiles(SHIPPED["Sapphire Rapids"])
-    assert SHIPPED["Sapphire Rapids"].small_batch and not uncut.small_batch and not uncut.group_rows
-    pretend(monkeypatch, threads=2)
-    assert kernel_table.known().winograd_3x3 == kernel_table.PRESET.winograd_3x3 and kernel_table.known() != kernel_table.PRESET
 
 
 def tiles_pay(task, table):
@@ -144,28 +106,6 @@ def test_an_unknown_processor_is_measured_once(tmp_path, monkeypatch, capsys):
     Sequential([Linear(2, 3)]).allocate()
     assert kernel_table.stored() == kernel_table.kernels() == table
     assert "measuring" in capsys.readouterr().err
-
-
-@pytest.mark.skipif(not xp.is_cpu, reason="tables are for CPUs")
-@pytest.mark.parametrize("slowness", [1, 10_000])
-def test_the_budget_bounds_a_measurement(slowness, monkeypatch):
-    """What there is no time for stays as in PRESET; with enough of it, nothing does."""
-    clock = Clock()
-    monkeypatch.setattr(measure_table, "time", clock)
-    seconds = lambda task, table: clock.sleep(slowness * tiles_pay(task, table)) or tiles_pay(task, table)  # noqa: E731
-    monkeypatch.setattr(measure_table, "seconds", seconds)
-    table = measure_table.measured(measure_table.BUDGET)
-    assert clock.now <= measure_table.BUDGET + 2 * 3 * 3 * slowness * 1e-4  # two rounds of three tasks with three tables
-    assert all((getattr(table, name) != Tiles()) == (slowness == 1) for name in ORIENTATIONS)
-    assert (table == replace(kernel_table.PRESET, name=table.name)) == (slowness == 10_000)
-
-
-def test_all_steps_are_weighed_together():
-    last = measure_table.last_that_pays
-    assert last((10, 20, 30), (1.0, 1.0, 1.0)) == (0, 0)
-    assert last((10, 20, 30), (0.7, 0.8, 1.2))[0] == 20
-    assert last((10, 20, 30), (0.7, 1.05, 0.7))[0] == 30  # the second was mismeasured
-    assert last((10, 20, 30), (0.98, 1.2, 0.99))[0] == 0  # too little
 
 
 @pytest.mark.skipif(not xp.is_cpu, reason="tables are for CPUs")

@@ -70,14 +70,3 @@ def test_a_step_asks_for_the_sizes_that_are_said(name, table):
     found = asked_for(layers, shape)
     apart = {name: (found.get(name, 0), expected.get(name, 0)) for name in found.keys() | expected.keys()}
     assert not {name: pair for name, pair in apart.items() if abs(pair[0] - pair[1]) > max(NOISE, 0.05 * pair[0])}
-
-
-def test_an_activation():
-    found, expected = asked_for([ReLU()], (40, 5000)), scratch_sizes.of_activation(200_000)
-    assert found["slope"] == expected["slope"] == 4 * expected["positive"]  # where it is positive is a byte each
-
-
-def test_what_is_empty_takes_nothing():
-    window = Conv2d(3, 4, 3).window
-    assert scratch_sizes.of_convolution(window, (0, 8, 8, 3), 4, np.float32, True) == {}
-    assert scratch_sizes.of_pooling(window, (0, 8, 8, 3), np.float32, True) == scratch_sizes.of_batch_norm((0, 3)) == {}

@@ -10,7 +10,6 @@ import time
 
 import pytest
 
-from gridgrad.experiments.common.options import check_writable
 from gridgrad.nn.files import whole_files
 from gridgrad.nn.files.whole_files import MARK, Lock, NotWritten, folder_written_whole, is_of_disk, write_text, written_whole
 from tests.disk import files_end_at
@@ -30,22 +29,21 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
 
 def test_links_stay_links_and_devices_stay_devices(tmp_path):
     (tmp_path / "there").write_text("old")
-    for name, target in (("link", tmp_path / "there"), ("a", "b"), ("b", "a")):
+    for name, target in (("link", tmp_path / "there"), ("circle", "circle")):
         (tmp_path / name).symlink_to(target)
     write_text(tmp_path / "link", "new")
     assert (tmp_path / "there").read_text() == "new"
     with pytest.raises(OSError, match="no ordinary file"), written_whole("/dev/null"):
         pass
-    for write in (lambda: write_text(tmp_path / "a", "text"), lambda: check_writable(tmp_path / "b")):
-        with pytest.raises(NotWritten, match="can not write .*(a|b): Too many levels of symbolic links; give another name"):
-            write()
-    assert all((tmp_path / name).is_symlink() for name in ("link", "a", "b"))
+    with pytest.raises(NotWritten, match="can not write .*circle: Too many levels"):
+        write_text(tmp_path / "circle", "text")
+    assert all((tmp_path / name).is_symlink() for name in ("link", "circle"))
 
 
 def test_a_full_disk_is_said_in_a_line_with_the_name_of_the_file(tmp_path):
     path = tmp_path / "results.json"
     path.write_text("earlier results")
-    for size in (0, 4096, 7000):
+    for size in (0, 4096):
         with files_end_at(size), pytest.raises(NotWritten) as caught:
             write_text(path, "x" * 8000)
         assert str(caught.value) == f"can not write {path}: File too large; make room there, or give another name"
@@ -54,18 +52,9 @@ def test_a_full_disk_is_said_in_a_line_with_the_name_of_the_file(tmp_path):
 
 
 def test_what_goes_wrong_with_other_files_is_said_of_them(tmp_path):
-    path = tmp_path / "results.json"
-    with pytest.raises(FileNotFoundError) as caught, written_whole(path) as beside:
+    with pytest.raises(FileNotFoundError) as caught, written_whole(tmp_path / "results.json") as beside:
         beside.write_text((tmp_path / "source").read_text())
     assert caught.value.filename == str(tmp_path / "source") and not is_of_disk(caught.value)
-    for other in (OSError("no picture"), ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")):
-        with pytest.raises(OSError) as caught, written_whole(path):
-            raise other
-        assert caught.value is other
-    with pytest.raises(NotWritten, match=f"can not write {path}: "), written_whole(path):
-        raise OSError(errno.EIO, "Input/output error")
-    with pytest.raises(NotWritten, match="can not write /proc/no/results.json: "):
-        write_text("/proc/no/results.json", "text")
     assert os.listdir(tmp_path) == []
 
 
@@ -84,8 +73,7 @@ def test_a_folder_appears_whole_or_not_at_all_and_replaces_only_its_like(tmp_pat
         make(beside, "first", 3)
         assert not path.exists()
     (path / "notes").write_text("mine")
-    (path / "mine" / "deep").mkdir(parents=True)
-    (path / "mine" / "deep" / "0.evt").symlink_to("elsewhere")
+    (path / "parts" / "mine").symlink_to("elsewhere")
     with pytest.raises(KeyError), folder_written_whole(path, "anchor") as beside:
         make(beside, "second")
         raise KeyError
@@ -93,33 +81,22 @@ def test_a_folder_appears_whole_or_not_at_all_and_replaces_only_its_like(tmp_pat
         make(beside, "third", 2)
         assert (path / "anchor").read_text() == "first"
     left = sorted(str(one.relative_to(path)) for one in path.rglob("*") if one.is_symlink() or one.is_file())
-    assert left == ["anchor", "mine/deep/0.evt", "notes", "parts/0.evt", "parts/1.evt"]
+    assert left == ["anchor", "notes", "parts/0.evt", "parts/1.evt", "parts/mine"]
     assert (path / "notes").read_text() == "mine" and (path / "anchor").read_text() == "third"
     assert [*path.parent.iterdir()] == [path]
-    (tmp_path / "empty").mkdir()
-    with folder_written_whole(tmp_path / "empty", "anchor") as beside:
-        make(beside, "fourth")
-    assert (tmp_path / "empty" / "anchor").read_text() == "fourth"
 
 
 def test_a_folder_that_can_not_be_written_is_named_and_nothing_of_another_kind_is_replaced(tmp_path):
-    (tmp_path / "file").write_text("kept")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis").write_text("kept")
-    for name in ("file", "other"):
-        line = f"can not write to {tmp_path}/{name}: it is no folder with anchor; give another"
-        with pytest.raises(OSError, match=line), folder_written_whole(tmp_path / name, "anchor"):
-            pass
-    assert (tmp_path / "file").read_text() == (tmp_path / "other" / "thesis").read_text() == "kept"
-    line = f"^can not write {tmp_path}/new: File too large; make room there"
-    for write in (make, lambda folder, text: write_text(folder / "anchor", text)):
-        with (
-            files_end_at(100),
-            pytest.raises(NotWritten, match=line),
-            folder_written_whole(tmp_path / "new", "anchor") as beside,
-        ):
-            write(beside, "x" * 1000)
-    assert sorted(os.listdir(tmp_path)) == ["file", "other"]
+    line = f"can not write to {tmp_path}/other: it is no folder with anchor; give another"
+    with pytest.raises(OSError, match=line), folder_written_whole(tmp_path / "other", "anchor"):
+        pass
+    assert (tmp_path / "other" / "thesis").read_text() == "kept"
+    full = pytest.raises(NotWritten, match=f"^can not write {tmp_path}/new: File too large; make room there")
+    with files_end_at(100), full, folder_written_whole(tmp_path / "new", "anchor") as beside:
+        make(beside, "x" * 1000)
+    assert os.listdir(tmp_path) == ["other"]
 
 
 # ----- other processes
@@ -188,17 +165,13 @@ def test_the_holder_of_a_lock_is_named_and_the_lock_ends_with_it_and_not_with_it
 
 
 def test_a_lock_leaves_files_of_others_as_they_are(tmp_path):
-    mine, link, pipe = tmp_path / "mine.lock", tmp_path / "link.lock", tmp_path / "pipe.lock"
+    mine, link = tmp_path / "mine.lock", tmp_path / "link.lock"
     mine.write_text("mine")
     link.symlink_to(mine)
-    os.mkfifo(pipe)
     with Lock(mine, "taken", "wait"):
         pass
-    for path, words in ((link, "is a link"), (pipe, "is no ordinary file")):
-        with pytest.raises(ValueError, match=f"{path} {words}.*: move it away"):
-            Lock(path, "taken", "wait")
-    with pytest.raises(OSError, match="can not write .*: Is a directory"):
-        Lock(tmp_path, "taken", "wait")
+    with pytest.raises(ValueError, match=f"{link} is a link.*: move it away"):
+        Lock(link, "taken", "wait")
     assert mine.read_text() == "mine" and link.is_symlink()
 
 
