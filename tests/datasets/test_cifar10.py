@@ -116,7 +116,6 @@ DAMAGE = [
     (BINARY, "data_batch_2.bin", lambda b: b[:-1], "9218 bytes are no whole records of 3073"),
     (BINARY, "test_batch.bin", lambda b: b"\x0a" + b[1:], "label 10 is not one of 0 to 9"),
     (PYTHON, "data_batch_5", lambda b: b[:1000], "not a pickle as it was published"),
-    (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(K\x01K"), "for each of the 'labels'"),
     (PYTHON, "data_batch_1", lambda b: b"cos\nsystem\n(S'touch ran'\ntR.", "for each of the 'labels'"),
 ]
 
@@ -163,11 +162,10 @@ def test_a_damaged_archive_is_named(tmp_path, monkeypatch):
         path = put(tmp_path, BINARY, True, changed)
     with pytest.raises(ValueError, match="cifar-10-binary.tar.gz: the checksum differs"):
         datasets.prepare("cifar10", tmp_path)
-    for content in (path.read_bytes()[:2000], b"no archive"):
-        path.write_bytes(content)
-        accept(monkeypatch, path)
-        with pytest.raises(ValueError, match="^[^\n]*cifar-10-binary.tar.gz: truncated or damaged archive[^\n]*$"):
-            datasets.prepare("cifar10", tmp_path)
+    path.write_bytes(path.read_bytes()[:2000])
+    accept(monkeypatch, path)
+    with pytest.raises(ValueError, match="^[^\n]*cifar-10-binary.tar.gz: truncated or damaged archive[^\n]*$"):
+        datasets.prepare("cifar10", tmp_path)
 
 
 def test_moments_are_exact_however_images_are_cut():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gridgrad import datasets
-from gridgrad.datasets import cifar10, files, mnist, uci
+from gridgrad.datasets import files
 from gridgrad.datasets.files import data_directory, download
 from gridgrad.nn.files.whole_files import NotWritten
 from tests.disk import files_end_at
@@ -45,23 +45,9 @@ def test_downloads_and_checks(server, tmp_path):
     assert target.stat().st_mode == (tmp_path / "other").stat().st_mode, "a group reads it where the umask lets it"
 
 
-def test_without_the_files_it_says_where_to_put_them(tmp_path, monkeypatch):
-    nobody = "http://127.0.0.1:9/"  # listens there
-    monkeypatch.setattr(mnist, "SOURCES", {"mnist": nobody})
-    monkeypatch.setattr(cifar10, "URL", nobody)
-    monkeypatch.setattr(uci, "URL", nobody)
-    for name, file in (("mnist", "train-images-idx3-ubyte"), ("cifar10", "cifar-10-binary.tar"), ("ethylene", "ethylene.zip")):
-        with pytest.raises(OSError, match=f"no file .*/{name}/{file}.*, and the download from .*put it there"):
-            datasets.prepare(name, tmp_path)
-
-
 def test_an_unknown_name_says_what_was_meant_and_what_nobody_has_prepared_is_named(tmp_path):
-    (tmp_path / "houses.csv").write_text("a,b\n1,2\n")
-    (tmp_path / "pictures").mkdir()
-    for name, words in (
-        ("mnits", "unknown data set 'mnits': did you mean mnist?"), ("weather", "'weather': use one of airfoil"),
-        ("houses.csv,target=b", "did you mean table:houses.csv,target=b?"), ("pictures", "did you mean images:pictures?"),
-    ):  # fmt: skip
+    for name, words in (("mnits", "did you mean mnist?"), ("houses.csv", "did you mean table:houses.csv?")):
+        (tmp_path / "houses.csv").touch()
         with pytest.raises(ValueError, match=words):
             datasets.load(name, tmp_path)
     for name in ("images:pictures", "ethylene", "cifar10", "denoise"):
@@ -91,14 +77,8 @@ def file(tmp_path):
     }
     path = tmp_path / "a.h5"
     classes = [f"n{number:08d}" for number in range(21_841)]  # as many as the whole ImageNet has
-    attributes = {
-        "source": "here",
-        "x_mean": np.zeros(2),
-        "x_std": np.ones(2),
-        "y_std": np.array([1.0, 0.0]),
-        "classes": classes,
-    }
-    files.write(path, arrays, attributes)
+    moments = {"x_mean": np.zeros(2), "x_std": np.ones(2), "y_std": np.array([1.0, 0.0])}
+    files.write(path, arrays, {"source": "here", "classes": classes} | moments)
     return path, arrays, classes
 
 
@@ -114,31 +94,21 @@ def test_rows_of_any_shape_and_type_are_mapped(file):
 
 def test_rows_and_attributes_that_are_not_as_expected_are_refused(file):
     path, *_ = file
-    for name, shape, dtype, words in (
-        ("flat", (3,), np.float32, r"flat is \(3, 2\) float32, not contiguous rows of 3 float32"),
-        ("labels", (), np.uint8, "not contiguous rows of 1 uint8"),
-        ("none", (2,), np.float32, "not contiguous"),
-        ("missing", (2,), np.float32, "no data set missing"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            files.map_rows(path, name, shape, dtype)
-    for name, length in (("x_mean", 3), ("y_std", 2), ("source", 1), ("missing", 2)):
+    for name, shape in (("flat", (3,)), ("labels", ()), ("none", (2,)), ("missing", (2,))):
+        with pytest.raises(ValueError, match=name):
+            files.map_rows(path, name, shape, np.float32)
+    for name, length in (("x_mean", 3), ("y_std", 2), ("missing", 2)):
         with pytest.raises(ValueError, match=f"{name} is missing or damaged"):
             files.vectors(path, {name: length})
     pair = path.with_name("pair.h5")
     files.write(pair, {"train/x": np.zeros((5, 2), np.uint8), "train/y": np.zeros(4, np.int32)}, {})
     with pytest.raises(ValueError, match="5 inputs but 4 targets"):
         files.map_pair(pair, "train", ((2,), np.uint8), ((), np.int32))
-    path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(ValueError, match="damaged or not HDF5"):
-        files.attributes(path)
 
 
 def test_a_failed_write_leaves_the_old_file(file):
     path, *_ = file
     before = path.read_bytes()
-    with pytest.raises(TypeError):
-        files.write(path, {"x": np.zeros(2), "y": np.array([object()])}, {})
     with pytest.raises(RuntimeError), files.creating(path, {"x": ((3,), float)}) as half:
         half["x"][0] = 1
         raise RuntimeError

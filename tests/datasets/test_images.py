@@ -76,8 +76,6 @@ def test_new_images_are_decoded_like_those_of_the_training(folder):
     (folder / "paint" / "test" / "red" / "bad.png").write_bytes(b"bad")
     with pytest.raises(ValueError, match="damaged or no images: .*bad.png"):
         datasets.read_inputs("images:paint/test", data, folder).inputs(np.arange(4), block)
-    with pytest.raises(OSError, match="no images .* in .*none; give the folder"):
-        datasets.read_inputs("images:none", data, folder)
     with pytest.raises(OSError, match="images: no folder none in .* or .*; give one"):
         datasets.prepare("images:none", folder)
 
@@ -108,35 +106,6 @@ def test_it_is_converted_once_and_anew_when_the_folder_changes(folder):
     assert counts == [12, 12, 13, 13] and times[0] == times[1] and len(set(times)) == 3
 
 
-def test_other_endings_are_taken_and_what_is_not_is_said(tmp_path):
-    root = tmp_path / "m"
-    for number, ending in enumerate((".tif", ".TIFF", ".ppm", ".jfif")):
-        paint(root / "train" / "a" / f"{number}{ending}", (9, 200, 9), format="JPEG" if ending == ".jfif" else None)
-    paint(root / "train" / "a" / "8.pbm", (255, 255, 255), mode="1")
-    paint(root / "test" / "a" / "0.png")
-    assert (len((data := load(tmp_path, "images:m,size=4")).train), data.note) == (5, "")
-    for name in ("train/a/1.heic", "train/a/2.heic", "test/a/3.TXT", "test/a/README", "train/0.png", "test/a/.hidden"):
-        (root / name).touch()
-    for name in ("train/a/more.png/1.jpg", "test/a/deep/1.jpg"):
-        paint(root / name)
-    words = "files that are not taken: 2 .heic, 1 .png, 1 .txt, 1 without ending; "
-    words += "folders in classes that are not taken: train/a/more.png/, test/a/deep/"
-    assert load(tmp_path, "images:m,size=4").note == words
-
-
-def test_images_are_converted_in_chunks_of_few_bytes(folder, monkeypatch):
-    whole, stacked, stack = np.array(load(folder).train.x), [], np.stack
-    converted(folder).unlink()
-    monkeypatch.setattr(images.limits, "BUDGET", 4000)
-    monkeypatch.setattr(np, "stack", lambda some: stacked.append(len(some)) or stack(some))
-    for label in COLOURS:
-        paint(folder / "paint" / "train" / label / "3.JPEG", COLOURS[label], (30, 30), quality=95)
-    assert np.allclose(load(folder).train.x, whole, atol=9) and max(stacked) == 10
-    paint(folder / "paint" / "train" / "red" / "large.png", size=(40, 40))
-    with pytest.raises(ValueError, match=r"large.png \(more than 1000 pixels, perhaps a decompression bomb\)"):
-        load(folder)
-
-
 def tile(path):
     """A TIFF of 8 x 8 pixels, deflated, in a tile of 40,000 x 40,000."""
     entries = {256: 8, 257: 8, 258: 8, 259: 8, 262: 1, 277: 1, 322: 40_000, 323: 40_000, 324: 8, 325: 60}
@@ -147,9 +116,7 @@ def tile(path):
 
 BAD = [  # (what is put in place of an image, words)
     (tile, "perhaps a decompression bomb"),
-    (os.mkfifo, "no ordinary file"),
     (lambda path: path.write_bytes(b"no image at all"), "of none of the formats"),
-    (lambda path: Image.new("F", (4, 4)).save(path, "TIFF"), "grey levels of 32 bits, .*; write it with 8 or 16 bits"),
 ]
 
 
@@ -169,7 +136,6 @@ def test_damaged_images_are_named_at_once(folder, monkeypatch, put, words):
 
 CHANGES = [
     (lambda root: (root / "train").rename(root / "training"), "no images train/CLASS/"),
-    (lambda root: (root / "test").rename(root / "testing"), "no images test or val/CLASS/"),
     (lambda root: (root / "train" / "empty").mkdir(), "no images of the class empty in train"),
     (lambda root: paint(root / "test" / "green" / "a.png"), "no images of the class green in train"),
 ]
@@ -186,12 +152,7 @@ def test_names_are_parsed(tmp_path):
     assert images.parse("images:a/b/") == ("a/b", 224) and images.parse("images:/a,b,size=64") == ("/a,b", 64)
     name = converted(Path("d"), "images:/a/b,size=64").name
     assert name.startswith("b-64-") and name != converted(Path("d"), "images:/c/b,size=64").name
-    for folder in ("\udcff" * 200, "a/../%2F/"):
-        assert "/" not in (name := converted(Path("d"), f"images:{folder}").name) and len(name.encode()) < 200
-    for name, words in (
-        ("images:,size=3", "names no folder: use images:FOLDER"), ("images:a,size=0", "not '0'"),
-        ("images:a,size=9999", "at most 4096"), ("images", "unknown data set 'images': use one of .*images:FOLDER"),
-    ):  # fmt: skip
+    for name, words in (("images:,size=3", "names no folder"), ("images:a,size=9999", "at most 4096")):
         for function in (datasets.prepare, datasets.load):
             with pytest.raises(ValueError, match=words):
                 function(name, tmp_path)

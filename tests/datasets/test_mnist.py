@@ -40,9 +40,7 @@ IMAGES, LABELS = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte"
 
 DAMAGE = [
     (IMAGES, lambda b: b[: len(b) // 2], "truncated or damaged gzip"),
-    (IMAGES, lambda b: b * 2, "promises .*truncated or damaged"),
     (IMAGES, lambda b: gzip.compress(bytes(1 << 25)) * 3, "larger than any published file"),
-    (IMAGES, lambda b: gzip.compress(b"\0\0\x0d\x03" + b"\0" * 12), "wrong magic number"),
     (IMAGES, lambda b: gzip.compress(idx(np.zeros((10, 20, 20)))), "unlike those to train on"),
     (LABELS, lambda b: b[:-1] + b"\x0a", "label 10"),
 ]
@@ -57,10 +55,6 @@ def test_damage_is_named(small, name, damage, words):
 
 
 def test_fashion_mnist_has_the_same_format_and_a_folder_of_its_own(small, monkeypatch):
-    with monkeypatch.context() as changed:
-        changed.setitem(mnist.LENGTHS, "train", 20)
-        with pytest.raises(ValueError, match="train-images.*checksum differs"):
-            datasets.prepare("mnist", small)
     for path in [*(small / "mnist").iterdir()]:
         path.rename(path.with_name(path.name.replace("-idx", ".idx")))  # as some programs unpack it
     (small / "mnist").rename(small / "fashion-mnist")

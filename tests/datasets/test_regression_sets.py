@@ -124,9 +124,7 @@ def test_it_can_be_learnt(name):
     assert found[-1] < found[0] / 2
 
 
-@pytest.mark.parametrize("name", ["random:", "random:8", "random:0,1", "random:8x8,3", "random:8,1,2,3", "random:²,1"])
+@pytest.mark.parametrize("name", ["random:8", "random:0,1", "random:8x8,3", "random:2000000x2000000x2000000,3"])
 def test_bad_names_are_refused(name):
-    with pytest.raises(ValueError, match=f"data set '{name}': use random:SHAPE,OUTPUTS.*such as random:32x32x3,10"):
+    with pytest.raises(ValueError, match=f"data set '{name}': use random:SHAPE,OUTPUTS"):
         datasets.prepare(name)
-    with pytest.raises(ValueError, match="use random:SHAPE"):
-        datasets.load("random:2000000x2000000x2000000,3")
