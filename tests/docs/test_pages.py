@@ -38,8 +38,8 @@ def test_pictures_have_words_for_those_who_do_not_see_them_and_are_kept_or_drawn
     text = page.read_text()
     assert re.findall(r"!\[\]\(", BLOCK.sub("", text)) == []
     drawn = (ROOT / "Makefile").read_text().split("\nfigures:")[1].split("\n\n")[0]
-    for path, words in re.findall(r"^```\{image\} \.\./(\S+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        assert re.search(r"^:alt: \w", words, re.MULTILINE) and re.search(rf"--(?:out|map) {path}", drawn), path
+    for path, options in re.findall(r"^```\{image\} \.\./(\S+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        assert re.search(r"^:alt: \w", options, re.MULTILINE) and re.search(rf"--(?:out|map) {path}", drawn), path
 
 
 def test_each_scheme_has_its_picture():
