@@ -4,8 +4,8 @@
     python -m tests.mutants --kind field --folder nn
     python -m tests.mutants --kind mechanical --sample 350 --seed 1
 
-Exit status 1 if a fault has survived. A run that is interrupted goes on where it was; faults that have survived are tried again
-when the code or the tests have changed.
+Faults that survive are printed, and exit status 1 says that there are any. A run that is interrupted goes on where it was;
+faults that have survived are tried again when the code or the tests have changed.
 """
 
 import argparse
@@ -18,13 +18,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
 
-from tests.mutants import mechanical, report
+from tests.mutants import mechanical
 from tests.mutants.faults import MECHANICAL, ROOT, listed
 from tests.mutants.ladder import Ladder
-from tests.mutants.report import UNDECIDED
+from tests.mutants.report import UNDECIDED, State
 from tests.mutants.trials import Unusable, digest, files_of, new_copy
 
-RESULTS = ROOT / "results"
+STATE = ROOT / "results/mutants.jsonl"
 
 
 def main():
@@ -35,58 +35,49 @@ def main():
     parser.add_argument("--only", default="", metavar="TEXT", help="only faults whose file, text or replacement contains this")
     parser.add_argument("--sample", type=int, default=350, metavar="N", help="how many mechanical faults (default: 350)")
     parser.add_argument("--seed", type=int, default=1, help="of the sample and of the order (default: 1)")
-    parser.add_argument("--first", type=int, metavar="N", help="stop after so many faults")
     parser.add_argument("--quick", action="store_true", help="leave out the further tests, if the quick ones notice nothing")
     parser.add_argument("--jobs", type=int, default=1, choices=(1, 2), help="faults tried at a time (default: 1)")
     parser.add_argument("--list", action="store_true", help="only list the faults")
-    parser.add_argument("--state", type=Path, default=RESULTS / "mutants.jsonl", metavar="FILE", help="what is known of faults")
-    parser.add_argument("--out", type=Path, default=RESULTS / "mutants.md", metavar="FILE", help="the report, if of all kinds")
+    parser.add_argument("--state", type=Path, default=STATE, metavar="FILE", help="what is known of faults")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that nothing is left behind
     try:
-        every = all_faults(args.kind, args.sample, args.seed)
-        wanted = chosen(every, args)
-        texts = {fault.file: (ROOT / fault.file).read_text() for fault in every}
+        wanted = chosen(args)
+        texts = {fault.file: (ROOT / fault.file).read_text() for fault in wanted}
         if args.list:
             for fault in wanted:
                 print(f"{fault.file}:{fault.line(texts[fault.file])}: {fault.what}")
             sys.exit()
-        state, equivalent = report.State(args.state), mechanical.unnoticed_ones()
+        state, equivalent = State(args.state), mechanical.unnoticed_ones()
         wanted = [fault for fault in wanted if fault.key not in equivalent]
-        try:
-            try_all(wanted, state, args)
-        finally:
-            if not args.kind:
-                report.write(args.out, every, state, equivalent, texts)
+        try_all(wanted, state, args)
     except (ValueError, Unusable) as error:
         print(f"mutants: {error}", file=sys.stderr)
         sys.exit(2)
     survived = [fault for fault in wanted if state.result(fault) in ("survived", UNDECIDED)]
-    print(f"{len(survived)} of {len(wanted)} were not found" + f": see {args.out}" * (not args.kind))
+    for fault in survived:
+        text = texts[fault.file]
+        print(f"{fault.file}:{fault.line(text)}: {fault.what}", *fault.diff(text), sep="\n")
+    print(f"{len(survived)} of {len(wanted)} were not found")
     sys.exit(bool(survived))
 
 
-def all_faults(kinds, number, seed):
-    """All faults of some kinds, by default of all. ValueError for an unknown kind."""
-    found = listed()
+def chosen(args):
+    """The faults that the options ask for, in an order that mixes the folders. ValueError if there are none."""
+    found, kinds = listed(), args.kind
     known = {MECHANICAL, *(fault.kind for fault in found)}
     if unknown := set(kinds or ()) - known:
         raise ValueError(f"there is no kind {min(unknown)}: there are {', '.join(sorted(known))}")
     if not kinds or MECHANICAL in kinds:
-        found += mechanical.sample(number, seed)
-    return [fault for fault in found if not kinds or fault.kind in kinds]
-
-
-def chosen(faults, args):
-    """Those of some faults that the options ask for, in an order that mixes the folders. ValueError if there are none."""
+        found += mechanical.sample(args.sample, args.seed)
     found = [
-        fault for fault in sorted(faults, key=lambda fault: fault.key)
-        if (not args.folder or fault.file.rpartition("/")[0] in args.folder)
+        fault for fault in sorted(found, key=lambda fault: fault.key)
+        if (not kinds or fault.kind in kinds) and (not args.folder or fault.file.rpartition("/")[0] in args.folder)
         and any(args.only in text for text in (fault.file, fault.old, fault.new, fault.what))
     ]  # fmt: skip
     if not found:
         raise ValueError("there are no such faults")
-    return found[: args.first]
+    return found
 
 
 def try_all(faults, state, args):

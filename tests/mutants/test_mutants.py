@@ -5,7 +5,7 @@ import pytest
 from tests.mutants import mechanical, trials
 from tests.mutants.faults import ROOT, Fault, listed
 from tests.mutants.ladder import FEW_RANDOM, ORDERS, Ladder
-from tests.mutants.report import State, write
+from tests.mutants.report import State
 from tests.mutants.trials import Copy, Unusable
 
 FILE, TEST = "pkg/sums.py", "tests/pkg/test_sums.py"
@@ -68,7 +68,7 @@ def test_tests_that_fail_without_a_fault_say_nothing(copy):
         copy.outcome(FOUND, [[TEST]])
 
 
-def test_the_state_outlives_an_interruption_and_is_reported(tmp_path):
+def test_the_state_outlives_an_interruption(tmp_path):
     path = tmp_path / "state.jsonl"
     for one, result in ((FOUND, "survived"), (FOUND, "found"), (NOT_NOTICED, "survived"), (HANGS, "undecided")):
         State(path).add({"fault": one.key, "code": "1", "result": result})
@@ -76,10 +76,8 @@ def test_the_state_outlives_an_interruption_and_is_reported(tmp_path):
     assert state.is_settled(HANGS, "1", quick=True) and not state.is_settled(HANGS, "2", quick=True)
     assert [state.is_settled(one, "1") for one in (FOUND, NOT_NOTICED, HANGS)] == [True, True, False]
     assert not state.is_settled(NOT_NOTICED, "2") and state.is_settled(FOUND, "2")
-    write(tmp_path / "report.md", [FOUND, NOT_NOTICED, NO_MODULE], state, {NO_MODULE.key: "why"}, {FILE: CODE})
-    report = (tmp_path / "report.md").read_text()
-    assert "| `pkg` | 3 | 1 | 1 | 0 | 1 | 50.0 % |" in report
-    assert f"`{FILE}:11`" in report and "-    if len(numbers) < LEAST:\n+    if len(numbers) <= LEAST:" in report
+    assert NOT_NOTICED.line(CODE) == 11
+    assert NOT_NOTICED.diff(CODE) == ["-    if len(numbers) < LEAST:", "+    if len(numbers) <= LEAST:"]
 
 
 def test_all_faults_that_are_listed_fit_the_code_and_name_tests():
