@@ -95,9 +95,8 @@ def h5(**arrays):
 
 HDF5 = {
     "8 GB that were never written": h5(x=((10**7, 100), {"chunks": (1000, 100)}), y=((10**7,), {})),
-    "a row of 1 GiB": h5(x=((3, 2**27), {"chunks": (1, 4096)}), y=Y[:3]), "groups": h5(**{"g/" * 1000 + "x": X}),
     "a chunk of 2 GiB": h5(x=((12, 2**28), {"chunks": (1, 2**28), "compression": "gzip"})),
-    "10^15 rows": h5(x=((10**15, 3), {"chunks": (9, 3)}), y=((10**15,), {})), "control characters": h5(**{"x\n\x1b[31m": X}),
+    "control characters": h5(**{"x\n\x1b[31m": X}),
     "external numbers": h5(x=((12, 3), {"external": [("/etc/passwd", 0, 288)]})),
     "an external link": h5(x=h5py.ExternalLink("/etc/passwd", "x")), "a link": h5(x=h5py.SoftLink("/x")),
     "its own source": h5(x=partial(virtual, name="x", shape=(12, 3), kind="f8", source=".")),
@@ -115,11 +114,9 @@ class Evil:
 
 
 NPY = {
-    "2^60 rows": header("(1152921504606846976,)"), "rows of nothing": header("(12, 0)"), "brackets": header("(" * 5000),
     "a header of 4 GiB": header(length=2**32 - 1), "more elements than 2^64": header("(4294967296, 4294967296, 3)"),
-    "a pickle": header("(1,)", "'|O'") + pickle.dumps(Evil()), "a long product": header("9**9**9"),
+    "a pickle": header("(1,)", "'|O'") + pickle.dumps(Evil()), "brackets": header("(" * 5000),
     "a header that calls": header("__import__('os').system('touch executed')"),
-    "a type of 2 GiB": header(descr="'|V2147483647'"),
 }  # fmt: skip
 
 
@@ -139,8 +136,7 @@ def zipped(**members):
 
 NPX, GAS = written(np.save, X), "ethylene_methane.txt"
 NPZ = {
-    "1.2 GB": zipped(**{"x.npy": (header("(50, 3145728)", order="True"), 1200)}), "an archive": zipped(**{"x.npz": NPX}),
-    "a header of 900 MB": zipped(**{"x.npy": (header(length=900 << 20), 900)}),
+    "1.2 GB": zipped(**{"x.npy": (header("(50, 3145728)", order="True"), 1200)}),
     "a pickle": zipped(**{"x.npy": NPY["a pickle"]}),
     "names that leave the folder": zipped(**{"../../outside/x.npy": NPX, "\x1b[31m\n.npy": NPX}),
 }  # fmt: skip
@@ -149,12 +145,10 @@ ZIPS = {
     "2 GiB of zeros": zipped(**{GAS: (b"a", 2048)}), "control characters": zipped(**{f"\x1b[31m\n{GAS}": b"1 2"}),
 }  # fmt: skip
 TEXT = {
-    "one line of 1 GiB": sparse(b"a,b\n1,2\n3,", 1 << 30), "line breaks": b"\n" * 10**6,
-    "5000 digits": b"1," + b"9" * 5000 + b"\n1,2\n3,4\n", "names of two lines": b'"a\nb",c\n1,2.5\n3,4\n5,6\n',
+    "one line of 1 GiB": sparse(b"a,b\n1,2\n3,", 1 << 30), "5000 digits": b"1," + b"9" * 5000 + b"\n1,2\n3,4\n",
     "a million columns": lambda path: b"1," * 10**6 + b"1\n" + b"2," * 10**6 + b"2\n",
     "a name that is never closed": lambda path: b'"' + b"a,b\n1,2\n" * 10**6,
     "control characters": b"\x1b[31mred,\x07b,\x9bc\n" + b"1,2,3.5\n2,3,1\n" * 6,
-    "letters that turn the line": "\u202eabc,b,c\n".encode() + b"1,2,3.5\n2,3,1\n" * 6,
 }  # fmt: skip
 
 
@@ -179,17 +173,15 @@ def beside(name, content):
 
 
 IMAGES = {
-    "a PNG of 64 million pixels": lambda path: png(8000, 8000, data=zeros(8000, bytes(32001))), "an SVG": b"<svg></svg>",
-    "a PNG of 2^31 pixels": png(2**31 - 1, 1), "a PNG of 50000 x 50000": png(50000, 50000),
-    "a text that unpacks to 900 MB": lambda path: png(8, 8, zeros(900)), "a TIFF": b"II*\0\x08\0\0\0" + b"\xff" * 9999,
+    "a PNG of 64 million pixels": lambda path: png(8000, 8000, data=zeros(8000, bytes(32001))),
+    "a PNG of 50000 x 50000": png(50000, 50000), "a text that unpacks to 900 MB": lambda path: png(8, 8, zeros(900)),
     "an EPS that starts a program": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n(touch executed) run\n",
     "a link to a file outside": lambda path: path.symlink_to("/etc/passwd"), "a name of bytes": beside(b"\xff.png", b"a"),
     "an odd name": beside("\x1b[31m\n'$(touch executed)'.png", b"a"),
 }  # fmt: skip
 PICKLES = {
     "os.system": b"cos\nsystem\n(S'touch executed'\ntR.", "a list in itself": b"\x80\x02]q\x00h\x00a.",
-    "builtins.eval": b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93\x8c\x011\x85R.", "a new object": b"\x80\x02cos\nsystem\n)\x81.",
-    "bytes of 2^63": b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7fabc.", "a memo of 2^32": b"\x80\x02j\xff\xff\xff\xff.",
+    "builtins.eval": b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93\x8c\x011\x85R.",
     "lists within lists": b"\x80\x02" + b"]" * 10**6 + b"a" * (10**6 - 1) + b".",
 }  # fmt: skip
 GZIPPED = {
@@ -199,9 +191,8 @@ GZIPPED = {
 LISTS = "batch_size", "steps", "seed", "micro_batches", "threads", "rate", "delay", "lr"
 TOML = {
     "8 lists of 20": "".join(f"{name} = {list(range(1, 21))}\n" for name in LISTS).encode(), "inf": b"minutes = inf",
-    "ranks": b"ranks = [9223372036854775808]", "tables in tables": b"a." * 50_000 + b"a = 1",
     "lists in lists": b"ranks = " + b"[" * 100_000, "control characters": b'"\\u001b[31m" = ["\\u001b[31m"]',
-    "a net of 10^9": b'nets = ["mlp:1000000000,relu"]', "a grid of 10^18": b'grids = ["batch=1000000000000000000"]',
+    "a grid of 10^18": b'grids = ["batch=1000000000000000000"]',
 }  # fmt: skip
 CODE = "$(touch executed)", "`touch executed`", '"; touch executed; "', "'; touch executed; '", "\\ntouch executed\\n"
 SITE = 'name = "a"\nsystem = "slurm"\ncores = 8\ngpus = 2\n'
@@ -213,15 +204,13 @@ ENTRIES = {
 }  # fmt: skip
 NODES = {
     "an option of ssh": b"-Fevil:1\n", "an option with a blank": b"-oProxyCommand=touch,executed:1\n", "zeros": b"a\x00b:1\n",
-    "a command": b"$(touch executed):1\n", "10^18 slots": b"a:1000000000000000000\n", "another script": "a:٣\n".encode(),
-    "control characters": b"\x1b[31ma:1\n", "a hundred thousand": b"".join(b"n%d:1\n" % i for i in range(100_000)),
+    "a command": b"$(touch executed):1\n", "10^18 slots": b"a:1000000000000000000\n", "control": b"\x1b[31ma:1\n",
 }  # fmt: skip
 MANIFESTS = {
-    "a step below 0": {"step": -1}, "a step of 400 digits": {"step": 10**400}, "10^18 workers": {"workers": 10**18},
-    "saved at 1e308": {"saved": 1e308}, "10000 times one file": {"files": 10000}, "a large size": {"files": {"size": 10**18}},
+    "a step of 400 digits": {"step": 10**400}, "10000 times one file": {"files": 10000}, "10^18 workers": {"workers": 10**18},
     "settings in settings": {"settings": json.loads('{"a":' * 400 + "1" + "}" * 400)},
     "a file outside": {"files": {"name": "../../outside/a"}}, "control characters": {"settings": {"\x1b[31m": "\x07"}},
-    "an odd file": {"files": {"name": "a\nb\x1b[31m"}}, "the manifest as a file": {"files": {"name": "manifest.json"}},
+    "the manifest as a file": {"files": {"name": "manifest.json"}},
 }  # fmt: skip
 
 

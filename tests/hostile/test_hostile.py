@@ -21,16 +21,11 @@ def refuse(words):
         (lambda folder: 1, lambda value, folder: value == 1, "read right"),
         (lambda folder: refuse("no"), None, "refused in one line: no"),
         (lambda folder: 2, lambda value, folder: value == 1, "wrong: is read as 2"),
-        (lambda folder: 2, None, "wrong: is read as 2"),
         (lambda folder: os.write(1, b"a\x1bb"), lambda value, folder: True, "wrong: prints"),
         (lambda folder: sys.exit("no error"), None, "wrong: ends with status"),
         (lambda folder: Path("mine").unlink(), lambda value, folder: True, "wrong: deletes 'work/mine'"),
-        (lambda folder: Path("mine").write_text("b"), lambda value, folder: True, "wrong: changes 'work/mine'"),
-        (lambda folder: Path(".left").touch(), lambda value, folder: True, "wrong: leaves 'work/.left' behind"),
         (lambda folder: Path("../outside/a").touch(), lambda value, folder: True, "wrong: leaves 'outside/a' behind"),
-        (lambda folder: bytes(1 << 40), None, "wrong: MemoryError"),
         (lambda folder: len(b"x" * (300 << 20)), lambda value, folder: True, "wrong: touches"),
-        (lambda folder: subprocess.run(["mpiexec"]), None, "wrong: AssertionError"),
     ],
 )
 def test_the_judge_sees_it(read, right, words, tmp_path, monkeypatch):
