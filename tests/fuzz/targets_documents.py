@@ -2,18 +2,16 @@
 
 import json
 import os
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from functools import cache, partial
 
-from gridgrad.experiments import explain, partition, plot, reproduce, slurm, sweep
-from gridgrad.experiments.common.kept_results import earlier_results, write_results
+from gridgrad.experiments import explain, partition, plot, slurm, sweep
 from gridgrad.experiments.parts import slurm_script
 from gridgrad.experiments.plots import style
 from gridgrad.experiments.plots import timeline as timelines
 from gridgrad.experiments.scaling import environment, records, table
 from gridgrad.experiments.scaling import study as study_settings
 from gridgrad.experiments.scaling.study import Study
-from gridgrad.experiments.studies import protocols
 from gridgrad.nn import measured
 from gridgrad.nn.kernels import kernel_table
 from gridgrad.parallel.calibration import this_machine
@@ -46,13 +44,6 @@ def finished(path):
     records.of_study(found, Study({}), environment.here())
     table.text(found)
     sweep.gather([path], path.with_suffix(".all"))
-
-
-def kept(path):
-    """What a study does with its results of earlier runs."""
-    entries = *protocols.PROBLEM, "runs"
-    before = earlier_results(path, entries, "protocols", protocols.document)
-    write_results(path, before, json.loads(result("protocols.json")[0])[0], protocols.PROBLEM, protocols.document)
 
 
 def timeline(path):
@@ -131,12 +122,6 @@ def kernels():
     return (kernel_table.to_json(kernel_table.PRESET).encode(),)
 
 
-def tables(path):
-    """What reproduce --tables-only does with the tables of an earlier run."""
-    with redirect_stdout(None):
-        reproduce.main(["grabaskas2018", "--tables-only", "--out", str(path.parent)])
-
-
 @cache
 def schedules():
     """Schedules in PyTorch's format, with and without the messages and the updates."""
@@ -164,20 +149,13 @@ TARGETS = (
     Target("sweep files", partial(result, "speedup.jsonl", 0, 8), damaged_json, finished, "sweep.jsonl",
            says=("a report of", "setting", "sweep.", "ranks")),
     drawn("speedup reports", partial(result, "speedup.jsonl", 0, 8, 16, 25), by_program(plot, "speedup FILE"), "reports.jsonl"),
-    drawn("breakdown reports", partial(result, "breakdown.jsonl", 0, 1, 2), by_program(plot, "breakdown FILE"), "parts.jsonl"),
-    drawn("compared studies", partial(result, "speedup.jsonl", 0, 1, 2, 8, 9, 10),
-          by_program(plot, f"compare {ROOT}/results/speedup.jsonl FILE --out FOLDER/a.png"), "other.jsonl",
-          (*OF_RECORDS, "the two studies", "no point")),
     drawn("columns of a report", lambda: (json.dumps({"rows": ROWS}).encode(),), by_program(plot, COLUMNS), "rows.json", ()),
-    drawn("protocols results", lambda: (json.dumps(json.loads(result("protocols.json")[0])[:1]).encode(),), kept,
-          "protocols.json", ()),
     drawn("timeline", spans, timeline, "trace.json", ()),
     Target("profile", profile, damaged_json, partial(partition.profiled, net="lenet5"), "report.json"),
     Target("machine file", machines, damaged_json, by_program(explain, MACHINE), "machine.json"),
     Target("stored machine", machines, damaged_json, stored_machine, "machine.json"),
     Target("kernel table", kernels, damaged_json, kernels_file, "kernels.json"),
     Target("cache files", lambda: (*kernels(), b'"overlap:1024"'), damaged_json, cached),
-    drawn("old tables", partial(result, "grabaskas2018/tables.json"), tables, "tables.json", ()),
     Target("parts", lambda: (b"0\n1\n" * (VERTICES // 2),), damaged_text, lambda path: partition.read_parts(path, VERTICES),
            "parts.txt"),
     Target("schedule csv", schedules, damaged_text, by_program(explain, PIPELINE), "schedule.csv",

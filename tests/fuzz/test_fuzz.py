@@ -24,13 +24,10 @@ def refuses(words, error=ValueError):
     ("read", "words"),
     [
         (refuses("{path} is bad", KeyError), "KeyError in tests/fuzz/test_fuzz.py"),
-        (refuses("{path} is bad", SystemExit), "SystemExit in"),
-        (lambda path: bytes(400 << 20), "MemoryError in tests/fuzz/test_fuzz.py"),
         (refuses("it is bad"), "does not name the file"),
         (refuses("{path} is bad"), "a valid input is refused"),
         (lambda path: time.sleep(100), "hangs"),
         (lambda path: [None for _ in iter(int, 1)], "computes for more than"),
-        (lambda path: os.truncate(path, 1 << 30), "writes more than"),
         (lambda path: os.kill(os.getpid(), signal.SIGSEGV), "is ended by signal 11"),
     ],
 )
@@ -39,16 +36,6 @@ def test_what_must_not_happen_is_reported(tmp_path, read, words):
     result = run(target, 2, 0, tmp_path, Bounds(0.3, 0.2 if words == "hangs" else 3600, 200 << 20))
     assert any(found.startswith(words) for found in result.failures), result
     assert result.inputs == 4 and result.failures.popitem()[1][2] == b"valid"
-
-
-def test_inputs_that_are_read_or_refused_well_are_counted(tmp_path):
-    def read(path):
-        if path.read_bytes() != b"good":
-            raise ValueError(f"{path} is bad:\n not good")
-
-    target = Target("made up", lambda: (b"good",), lambda content: st.sampled_from((b"good", b"bad")), read)
-    counts = run(target, 30, 0, tmp_path).counts
-    assert counts[READ] > 5 and counts[REFUSED] > 5 and counts.total() == 30 and not counts[WRONG]
 
 
 SOME = "mnist images", "ethylene zip", "image files", "table csv", "table npz", "machine file", "owners", "option net"
