@@ -21,27 +21,20 @@ def one_output():
 
 REFUSED = [  # network, loss, x, y, words
     (dense, SoftmaxCrossEntropy, np.ones((6, 20)), LABELS, "have the shape (20,) but the network takes (16,)"),
-    (dense, SoftmaxCrossEntropy, np.ones(16), LABELS, "x must have a row for each sample"),
     (dense, SoftmaxCrossEntropy, X[:0], LABELS[:0], "the minibatch is empty"),
     (dense, SoftmaxCrossEntropy, X * 1j, LABELS, "x must hold real numbers"),
-    (dense, SoftmaxCrossEntropy, [[1.0] * 16, [1.0] * 15], LABELS, "its rows must have the same length"),
     (dense, SoftmaxCrossEntropy, X, LABELS[:1], "labels must have the shape (6,)"),
     (dense, SoftmaxCrossEntropy, X[:4], np.eye(4, dtype=int), "y.argmax(axis=1)"),
     (dense, SoftmaxCrossEntropy, X, LABELS * 1.0, "labels must be whole numbers"),
     (dense, SoftmaxCrossEntropy, X, (LABELS - 1).astype(np.int8), "that of sample 0 is -1"),
-    (dense, SoftmaxCrossEntropy, X, (LABELS + 1).astype(">i2"), "that of sample 3 is 4"),
-    (dense, SoftmaxCrossEntropy, X, np.full(6, 2**63, np.uint64), "that of sample 0 is 9223372036854775808"),
     (dense, SoftmaxCrossEntropy, X, ["a"] * 6, "y must hold real numbers"),
-    (dense, MSE, X, TARGETS[:, :1], "targets must have the shape (6, 4)"),
     (dense, MSE, X, TARGETS[:1], "targets must have the shape (6, 4)"),
     (one_output, MSE, X, TARGETS[:, :2], "targets must have the shape (6, 1)"),
     (images, SoftmaxCrossEntropy, np.ones((6, 7, 5, 2)), LABELS, "the shape (7, 5, 2) but the network takes (6, 5, 2)"),
-    (images, SoftmaxCrossEntropy, np.ones((6, 60)), LABELS, "the shape (60,) but the network takes (6, 5, 2)"),
 ]
 CONVERTED = [  # network, loss, x, y, and x, y as they are meant
     (dense, SoftmaxCrossEntropy, X.tolist(), LABELS.tolist(), X, LABELS),
     (dense, SoftmaxCrossEntropy, X.astype(np.float32), LABELS.astype(np.uint8), X.astype(np.float32) * np.float64(1), LABELS),
     (dense, SoftmaxCrossEntropy, X > 0, LABELS > 1, (X > 0) * 1.0, (LABELS > 1).astype(int)),
-    (dense, MSE, X, (TARGETS * 9).astype(np.int16), X, (TARGETS * 9).astype(np.int16) * 1.0),
     (one_output, MSE, X.tolist(), TARGETS[:, 0].tolist(), X, TARGETS[:, :1]),
 ]

@@ -1,6 +1,5 @@
 """One module decides which array library is in use; what runs on the stand-in for CuPy runs with host and device apart."""
 
-import inspect
 import os
 import subprocess
 import sys
@@ -48,28 +47,23 @@ def cupy(monkeypatch):
     return found
 
 
-def test_a_missing_cupy_is_said_in_one_line(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(ValueError, match="^--device gpu: CuPy is not installed: .*--device cpu$"):
-        device.use("gpu")
-    device.use("auto", tf32=True)
-    assert device.gpus() == [] and device.describe() == "cpu" and xp.add is np.add
-
-
-def test_a_missing_gpu_is_said_in_one_line(cupy):
+def test_a_missing_cupy_or_gpu_is_said_in_one_line(cupy, monkeypatch):
     cupy.cuda.runtime.getDeviceCount.side_effect = RuntimeError("cudaErrorNoDevice:\nno CUDA-capable device")
-    with pytest.raises(ValueError, match="^--device gpu: .*NoDevice: no CUDA.*--device cpu$"):
-        device.use("gpu")
-    assert device.gpus() == []
+    for words in ("NoDevice: no CUDA", "CuPy is not installed"):
+        with pytest.raises(ValueError, match=f"^--device gpu: .*{words}.*--device cpu$"):
+            device.use("gpu")
+        assert device.gpus() == []
+        monkeypatch.setitem(sys.modules, "cupy", None)
+    device.use("auto", tf32=True)
+    assert device.describe() == "cpu" and xp.add is np.add
 
 
-@pytest.mark.parametrize("tf32", [False, True])
-def test_ranks_take_the_gpus_in_turn(cupy, monkeypatch, tf32):
+def test_ranks_take_the_gpus_in_turn(cupy, monkeypatch):
     cupy.cuda.runtime.getDeviceCount.return_value = 3
     monkeypatch.setenv("CUPY_TF32", "0")
-    device.use("gpu", number=4, tf32=tf32)
+    device.use("gpu", number=4, tf32=True)
     cupy.cuda.Device.assert_called_once_with(1)
-    assert os.environ["CUPY_TF32"] == str(int(tf32))
+    assert os.environ["CUPY_TF32"] == "1"
     host, array = np.ones(3), MagicMock()
     assert to_device(host) is cupy.asarray.return_value and to_host(array) is cupy.asnumpy.return_value
     to_device(host, array)
@@ -90,7 +84,7 @@ def test_every_rank_gets_a_device(comm):
     assert device._device.number == comm.rank and device._device.tf32
     use_device(comm, "auto")
     assert device.gpus() or device.describe() == "cpu"
-    for wrong in ("cpu,tpu", "cpu,auto", "hybrid,cpu", "cpu,", "cpu,cpu,stand-in"):
+    for wrong in ("cpu,tpu", "hybrid,cpu", "cpu,cpu,stand-in"):
         with pytest.raises(ValueError, match=f"device.*{wrong}"):
             use_device(comm, wrong)
 
@@ -110,7 +104,6 @@ def test_a_hybrid_job_uses_each_gpu_once(comm, monkeypatch):
     monkeypatch.setitem(device.KINDS, "gpu", standin.Device)
     cases = [  # (the GPUs that each rank sees, the number of the one among them that it gets)
         ([["a", "b"]] * 3, [0, 1, None]),
-        ([["a"], ["a"], ["b"]], [0, None, 0]),
         ([["b"], ["a", "b"], ["a", "b", "c"]], [0, 0, 2]),
         ([[], ["a"], ["a"]], [None, 0, None]),
     ]
@@ -134,15 +127,11 @@ def test_a_rank_without_its_device_is_heard_of_on_all(comm, monkeypatch):
     "mix",
     [
         lambda host, array: xp.add(array, host),
-        lambda host, array: xp.add(array, array, out=host),
         lambda host, array: array + host,
-        lambda host, array: host + array,
         lambda host, array: array.__setitem__(0, host),
         lambda host, array: array[np.array([0, 1])],
         lambda host, array: host.__setitem__(slice(None), array),
         lambda host, array: np.asarray(array),
-        lambda host, array: xp.sum(array, where=array > 0),
-        lambda host, array: xp.dot(array, array, out=to_device(np.zeros((), np.float32))),
     ],
 )
 def test_the_stand_in_keeps_host_and_device_apart(mix):
@@ -153,42 +142,18 @@ def test_the_stand_in_keeps_host_and_device_apart(mix):
     assert np.array_equal(host, np.arange(3.0))
 
 
-def test_what_the_stand_in_offers_cupy_has():
-    cupy = pytest.importorskip("cupy")
-    assert callable(cupy.lib.stride_tricks.as_strided)
-    for name, keywords in standin.KEYWORDS.items():
-        function = getattr(cupy, name)
-        if isinstance(function, cupy.ufunc) or name in ("matmul", "pad"):
-            continue
-        parameters = inspect.signature(function).parameters
-        assert set(keywords.split()) & set(parameters) or not keywords, name
-    for name in (*standin.METHODS.split(), *standin.OTHER_METHODS):
-        assert hasattr(cupy.ndarray, name), name
-    for name in standin.SAME.split():
-        assert hasattr(cupy, name), name
-
-
 # ----- parallel/grid/devices.py
 
 
-@pytest.mark.parametrize(("said", "aware"), [("1", True), ("0", False)])
-def test_what_the_user_says_of_the_mpi_library_counts(said, aware):
-    assert is_cuda_aware({"GRIDGRAD_CUDA_AWARE": said}) == aware
+@pytest.mark.parametrize(("kinds", "aware"), [(None, False), ("mpi,system", False), ("mpi,cuda", True), ("cuda:host", False)])
+def test_what_the_user_says_of_the_mpi_library_counts_else_what_it_says_itself(monkeypatch, kinds, aware):
+    library = MagicMock()
+    library.COMM_WORLD.Get_info.return_value.Get.return_value = kinds
+    monkeypatch.setattr("gridgrad.parallel.grid.devices.MPI", library)
+    assert is_cuda_aware({}) == aware
+    assert is_cuda_aware({"GRIDGRAD_CUDA_AWARE": "1"}) and not is_cuda_aware({"GRIDGRAD_CUDA_AWARE": "0"})
     with pytest.raises(ValueError, match="GRIDGRAD_CUDA_AWARE must be 0 or 1"):
         is_cuda_aware({"GRIDGRAD_CUDA_AWARE": "yes"})
-
-
-@pytest.mark.parametrize(
-    ("kinds", "aware"), [(None, False), ("mpi,system", False), ("mpi,cuda", True), ("cuda:device", True), ("cuda:host", False)]
-)
-def test_else_what_the_library_itself_says(monkeypatch, kinds, aware):
-    info = MagicMock()
-    info.Get.return_value = kinds
-    mpi_module = MagicMock()
-    mpi_module.COMM_WORLD.Get_info.return_value = info
-    monkeypatch.setattr("gridgrad.parallel.grid.devices.MPI", mpi_module)
-    assert is_cuda_aware({}) == aware
-    info.Free.assert_called_once_with()
 
 
 @pytest.mark.parametrize("direct", [True, False])

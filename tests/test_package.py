@@ -3,9 +3,7 @@
 import json
 import subprocess
 import sys
-import sysconfig
 import tomllib
-import venv
 from pathlib import Path
 
 import pytest
@@ -90,20 +88,6 @@ def test_others_keep_the_names_of_our_folders(outside):
     assert (finished.returncode, finished.stdout) == (0, "True"), finished.stderr
 
 
-@pytest.mark.long
-def test_an_editable_installation_in_a_venv_with_packages_of_our_names(tmp_path, monkeypatch):
-    venv.create(tmp_path / "venv", with_pip=False)
-    [packages] = (tmp_path / "venv" / "lib").glob("*/site-packages")
-    (packages / "libraries.pth").write_text(f"{sysconfig.get_path('purelib')}\n")  # without what .pth files there would import
-    pip("--target", packages, "--editable", ROOT)
-    foreign_packages(packages)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    words = [tmp_path / "venv" / "bin" / "python", "-c", IMPORT]
-    finished = subprocess.run(words, capture_output=True, text=True, timeout=120)
-    assert finished.returncode == 0, finished.stderr
-
-
 @pytest.mark.mpi
 def test_the_package_trains_as_the_folder_does(outside, site):
     """Its command starts ranks; the folder has the version of the settings too."""
@@ -116,18 +100,6 @@ def test_the_package_trains_as_the_folder_does(outside, site):
         reports.append(json.loads(Path("report.json").read_text()))
     digests, versions = ({str(report[name]) for report in reports} for name in ("params_digest", "versions"))
     assert len(digests) == len(versions) == 1
-
-
-@pytest.mark.long
-@pytest.mark.mpi
-def test_a_program_of_the_package_starts_others(outside):
-    options = "--nets mlp:8,relu --ranks 1,2 --schemes batch --steps 5 --repeats 1 --out s.jsonl"
-    finished = python("-m", "gridgrad", "sweep", *options.split())
-    assert finished.returncode == 0, finished.stderr
-    assert {json.loads(line)["P"] for line in Path("s.jsonl").read_text().splitlines()} == {1, 2}
-    Path("mine.py").write_text("print('a module of the user')\n")
-    finished = python("-m", "gridgrad", "launch", "2", "mine")
-    assert finished.stdout.count("a module of the user") == 2, finished.stderr  # lines of several ranks may run together
 
 
 def test_without_an_mpi_library_one_line_says_so(tmp_path, monkeypatch):
