@@ -43,14 +43,6 @@ def published(tmp_path):
     return tmp_path, np.loadtxt(path, skiprows=1)
 
 
-def test_synthetic_ethylene_is_labelled_and_repeats(tmp_path, monkeypatch):
-    monkeypatch.setattr(uci, "SAMPLES", 500)
-    datasets.prepare("ethylene-synthetic", tmp_path)
-    data = datasets.load("ethylene-synthetic", tmp_path)
-    assert data.synthetic and "synthetic" in data.name and len(data.train) == 450
-    assert np.array_equal(uci.synthetic(50)[0], uci.synthetic(50)[0])
-
-
 def test_ethylene_is_converted_once_and_mapped(published, monkeypatch):
     directory, table = published
     datasets.prepare("ethylene", directory)

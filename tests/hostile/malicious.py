@@ -93,10 +93,16 @@ def h5(**arrays):
     return make
 
 
+def bomb(file):
+    data = file.create_dataset("x", (12, 3), "f8", chunks=(12, 3), compression="gzip")
+    data.id.write_direct_chunk((0, 0), zeros(900))
+
+
 HDF5 = {
     "8 GB that were never written": h5(x=((10**7, 100), {"chunks": (1000, 100)}), y=((10**7,), {})),
     "a chunk of 2 GiB": h5(x=((12, 2**28), {"chunks": (1, 2**28), "compression": "gzip"})),
     "control characters": h5(**{"x\n\x1b[31m": X}),
+    "a small chunk that unpacks to 900 MB": h5(x=bomb),
     "external numbers": h5(x=((12, 3), {"external": [("/etc/passwd", 0, 288)]})),
     "an external link": h5(x=h5py.ExternalLink("/etc/passwd", "x")), "a link": h5(x=h5py.SoftLink("/x")),
     "its own source": h5(x=partial(virtual, name="x", shape=(12, 3), kind="f8", source=".")),

@@ -26,7 +26,7 @@ from gridgrad.nn import (
     SoftmaxCrossEntropy,
     SparseLinear,
 )
-from gridgrad.nn.device import to_device, to_host
+from gridgrad.nn.device import to_host
 from tests.bad_minibatches import CONVERTED, LABELS, TARGETS, X, dense
 
 LAYER, USED = Linear(4, 4), Sequential([Linear(4, 4)]).layers[0]
@@ -119,25 +119,6 @@ def test_what_is_plainly_meant_is_converted(case):
         losses = [net.learn(*given, loss(), optimizer) for _ in range(3)]
         states.append((losses, to_host(net.params).copy()))
     assert states[0][0] == states[1][0] and np.array_equal(states[0][1], states[1][1])
-
-
-def test_a_loss_of_ones_own_gets_targets_of_any_shape_but_for_every_sample():
-    class First:
-        def forward(self, y, targets, context):
-            context[self].shape = y.shape
-            assert targets.shape == (6, 2, 2)
-            return float(y[:, 0].sum()) / context.minibatch_size
-
-        def backward(self, context):
-            dy = np.zeros(context[self].shape)
-            dy[:, 0] = 1 / len(dy)
-            return to_device(dy)
-
-    net = dense()
-    optimizer = SGD(net, 0.1)
-    net.learn(X, np.zeros((6, 2, 2)), First(), optimizer)
-    with pytest.raises(ValueError, match="y must have a row for each of the 6 samples"):
-        net.learn(X, np.zeros((5, 2, 2)), First(), optimizer)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

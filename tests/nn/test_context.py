@@ -26,29 +26,18 @@ from gridgrad.nn.observer import Observer
 MICRO_BATCHES = slice(0, 4), slice(4, 5), slice(5, 11)  # of a minibatch of 11
 
 
-def mlp():
-    return [Linear(7, 11), ReLU(), Dropout(0.3), Linear(11, 5), Tanh(), Linear(5, 3)]
-
-
 def cnn():
     return [Conv2d(2, 24, 3, padding=1), MaxPool2d(2), ReLU(), Conv2d(24, 25, 3, padding=1), LocalResponseNorm(3), Flatten(),
             Linear(25 * 16, 3)]  # fmt: skip
 
 
-def residual():
-    branch = [Conv2d(4, 4, 3, padding=1), BatchNorm(4), ReLU()]
-    return [Conv2d(2, 4, 1), Residual(branch), Residual([ReLU()], [Conv2d(4, 4, 1)]), Flatten(), Linear(4 * 64, 3)]
-
-
 def inception():
-    branches = Concat([Conv2d(2, 3, 3, padding=1), Tanh()], [], [MaxPool2d(3, 1, 1), Residual([Conv2d(2, 2, 1)])])
-    return [branches, MaxPool2d(2), Flatten(), Linear(7 * 16, 3)]
+    branches = Concat([Conv2d(2, 3, 3, padding=1), BatchNorm(3), Tanh()], [], [MaxPool2d(3, 1, 1), Residual([Conv2d(2, 2, 1)])])
+    return [branches, MaxPool2d(2), Flatten(), Linear(7 * 16, 9), ReLU(), Dropout(0.3), Linear(9, 3)]
 
 
 NETWORKS = {
-    "mlp": (mlp, (7,), np.float64),
     "cnn": (cnn, (8, 8, 2), np.float32),  # with Winograd's algorithm
-    "residual": (residual, (8, 8, 2), np.float32),
     "inception": (inception, (8, 8, 2), np.float64),
 }
 
@@ -100,7 +89,7 @@ class Training:
 IN_TURN = "F0 B0 F1 B1 F2 B2"
 
 
-@pytest.mark.parametrize("schedule", ["F2 F1 E0 F0 B0 B1 B2", "F0 F1 F2 I0 I1 I2 W2 W0 W1", "F0 F1 I0 E1 B1 F2 W0 I2 W2"])
+@pytest.mark.parametrize("schedule", ["F2 F1 E0 F0 B0 B1 B2", "F0 F1 F2 I0 I1 I2 W2 W0 W1"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_gradients_do_not_depend_on_the_order(name, schedule):
     expected, found = Training(name).run(IN_TURN), Training(name).run(schedule)
@@ -108,15 +97,6 @@ def test_gradients_do_not_depend_on_the_order(name, schedule):
         assert expected.gradients[number].any()
         assert np.array_equal(found.gradients[number], expected.gradients[number]), number
         assert found.losses[number] == expected.losses[number]
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_a_context_serves_again_without_more_memory(name):
-    training = Training(name).run(IN_TURN).run(IN_TURN)  # after the first steps, in which buffers for gradients grow
-    before, first = [context.nbytes for context in training.contexts], dict(training.gradients)
-    training.run("F2 F0 B2 F1 B0 B1")
-    assert [context.nbytes for context in training.contexts] == before
-    assert all(np.array_equal(first[number], training.gradients[number]) for number in range(3))
 
 
 def test_the_bytes_of_a_context_are_counted():

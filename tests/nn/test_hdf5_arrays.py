@@ -1,7 +1,6 @@
 """Arrays are read from their own file, as large as expected, or not at all; and no array fills the memory."""
 
 import errno
-import zlib
 
 import h5py
 import numpy as np
@@ -42,31 +41,6 @@ def test_other_arrays_are_refused(tmp_path, put, words):
         assert np.array_equal(read_array(file, "good", (2, 3), "f", "good"), ARRAY)
         with pytest.raises(ValueError, match="no group good of its own"):
             own(file, "good", h5py.Group)
-
-
-def stored(file, content, chunks=(100, 3), **options):
-    """A dataset whose first chunk is that content, packed. Returns it."""
-    data = file.create_dataset("x", (100, 3), "f4", chunks=chunks, **options)
-    data.id.write_direct_chunk((0, 0), zlib.compress(content))
-    return data
-
-
-PACKED = {
-    "never written": lambda file: file.create_dataset("x", (400, 3), "f4", chunks=(1, 3)),
-    "chunks of more than": lambda file: file.create_dataset("x", data=np.ones((200, 3), "f4"), chunks=(200, 3)),
-    "more numbers than it should": lambda file: stored(file, bytes(10_000), compression="gzip"),
-    "can not be unpacked": lambda file: stored(file, bytes(9), compression="gzip").id.write_direct_chunk((0, 0), b"none"),
-}
-
-
-@pytest.mark.parametrize("words", PACKED)
-def test_an_array_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch, words):
-    monkeypatch.setattr(limits, "BUDGET", 1300)
-    monkeypatch.setattr(limits, "MOST_PACKED", 5)
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        PACKED[words](file)
-        with pytest.raises(ValueError, match=words):
-            read_array(file, "x", file["x"].shape, "f", "x")
 
 
 @pytest.mark.parametrize("options", [{}, {"compression": "gzip", "shuffle": True, "fletcher32": True}, {"compression": "lzf"}])
