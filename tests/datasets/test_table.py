@@ -9,7 +9,6 @@ import pytest
 
 from gridgrad import datasets
 from gridgrad.datasets import stored
-from gridgrad.nn.files import limits
 
 ROWS = 50
 
@@ -136,7 +135,7 @@ def write_words(path, numbers, names="p,q,r,kind", mark=","):
 
 
 WORDED = {
-    "utf-8.csv": write_words, "utf-16.csv": write_words, "utf-8.tsv": partial(write_words, names="", mark="\t"),
+    "utf-16.csv": write_words, "utf-8.tsv": partial(write_words, names="", mark="\t"),
     "utf-8.npz": lambda path, t: np.savez(path, x=t[:, :3], y=WORDS),
     "bytes.h5": lambda path, t: write_hdf5(path, {}, x=t[:, :3], y=np.char.encode(WORDS, "utf-8")),
 }  # fmt: skip
@@ -259,17 +258,6 @@ def test_bad_names_are_refused(folder, numbers, name, words):
     (folder / "t.txt.xls").touch()
     np.savez(folder / "k.npz", inputs=numbers, few=numbers[:7, 0], names=np.array(["a", "b"]))
     refused(name, words)
-
-
-def test_large_files_are_read_in_pieces(folder, numbers, monkeypatch):
-    x = np.random.default_rng(0).normal(size=(ROWS, 3, 2, 4))
-    np.savez_compressed(folder / "t.npz", x=np.asfortranarray(x), y=x[:, 0, 0, 0])
-    write_csv(folder / "t.csv", numbers)
-    monkeypatch.setattr(limits, "BUDGET", 4 * 7 * 24 * 8)  # 7 rows
-    blocks = list(stored.read(folder / "t.npz")["x"].read())
-    assert [len(block) for block in blocks] == [7] * 7 + [1] and np.array_equal(np.concatenate(blocks), x)
-    blocks = list(stored.read(folder / "t.csv")[""].blocks())
-    assert max(map(len, blocks)) < 10 and np.array_equal(np.concatenate(blocks), numbers)
 
 
 def test_numbers_that_float32_can_not_tell_apart_are_refused(folder, numbers):
