@@ -95,8 +95,10 @@ def try_all(faults, state, args):
 
             def one(fault, quick=quick, left=left, begin=begin, tried=tried):
                 copy = free.get()
-                outcome = copy.outcome(fault, ladder.rungs(fault)[0 if quick else 1])
-                free.put(copy)
+                try:
+                    outcome = copy.outcome(fault, ladder.rungs(fault)[0 if quick else 1])
+                finally:
+                    free.put(copy)
                 result = outcome.result if outcome.result != "unnoticed" else UNDECIDED if quick else "survived"
                 with lock:
                     state.add({"fault": fault.key, "code": code, "file": fault.file, "what": fault.what, "result": result,

@@ -121,7 +121,7 @@ class Copy:
             if status not in (0, 5):
                 by = FAILED.search(printed)
                 if importable:
-                    self._pass_without([by[1]] if by else rung)
+                    self._pass_without([by[1].partition("[")[0]] if by else rung)  # parameters may have spaces
                 found = by[1] if by else "the time limit" if status is None else f"exit status {status}"
                 return Outcome("found" if importable else "unimportable", found, time.monotonic() - start)
         return Outcome("unnoticed", "", time.monotonic() - start)
