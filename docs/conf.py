@@ -28,7 +28,6 @@ include_patterns = [
     "results/**.md",
 ]
 exclude_patterns = [".*", "docs/_build", "docs/_templates", "**/__pycache__"]
-exclude_patterns += ["results/hostile.md", "results/mutants.md", "results/orders.md"]  # written by tests, and not kept
 templates_path = ["_templates"]
 nitpicky = True
 
