@@ -1,72 +1,95 @@
-"""The program `sweep`: real runs, small; and with runs that are made up, interruptions, failures and parts."""
+"""The program `sweep`: in which order points run and how often, interruptions, failures, parts, and a small real study."""
 
 import json
 import os
+import random
 import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from gridgrad.experiments import sweep
 from gridgrad.experiments.scaling import environment, records, runs
+from gridgrad.experiments.scaling.runs import BUSY, ENOUGH, FAILED, REPEATED, rounds, settled
 from gridgrad.experiments.scaling.study import Study
+from gridgrad.nn.measured import in_turns
 from gridgrad.parallel.job.run import UserError
-from tests.experiments.programs import program
+from tests.experiments.called import run_main
 from tests.experiments.scaling import made_up_studies as made_up
 
 pytestmark = pytest.mark.mpi  # it starts jobs
 
+SERIES = [{"name": "plain", "grid": "batch=*"}, {"name": "lossy", "grid": "batch=*", "reduction": "powersgd:1"}]
+SMALL = {"ranks": [1, 2], "schemes": ["batch"]}
 
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory):
-    path = tmp_path_factory.mktemp("sweep") / "s.jsonl"
-    options = "--nets", "mlp:8,8,relu;mlp:16,relu", "--ranks", "1,2", "--steps", 8, "--repeats", 1
-    finished = program("sweep", *options, "--csv", path.with_suffix(".csv"), "--out", path)
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stderr == "" and "runs written" in finished.stdout  # no progress bar
-    return path
+# ----- when a point has been measured often enough, and in which order points are measured
+
+STUDY = Study({"ranks": [1, 2, 4], "schemes": ["batch", "model"], "nets": ["a", "b"], "repeats": 6, "most_repeats": 9})
 
 
-def test_a_sweep_writes_a_record_a_run(swept):
-    found = records.read(swept)
-    assert {one["repeat"] for one in found} <= {0, 1}  # 2 nets x 3 grids; those beside other programs twice
-    assert {one["grid"] for one in found} == {"batch=1,model=1", "batch=2,model=1", "batch=1,model=2"}
-    assert all(one["oversubscribed"] == (one["P"] > one["slots"]) for one in found)
-    losses = {(one["net"], round(one["final_loss"], 5)) for one in found}
-    assert len(losses) == 2, "every grid trains the same network"
-    here = environment.here() | {"kernels": found[0]["environment"]["kernels"]}  # this process may have several BLAS threads
-    assert [environment.differences(one["environment"], here) for one in found] == [[]] * len(found)
-    assert all(one["flops_a_sample"] > 0 and one["took"] > 0 and one["loss"] is None for one in found)
-    assert all(one["core"]["reference_products_per_step"] * one["core"]["reference_seconds"] > 0 for one in found)
-    rows = sum(3 if one["P"] == 1 else 1 for one in found)  # a run on one rank is in all three series
-    assert len({records.key_of(one) for one in found}) == 6
-    assert len(swept.with_suffix(".csv").read_text().splitlines()) == 1 + rows
+def made(*seconds, **more):
+    """Runs of a point of STUDY."""
+    return [made_up.record(STUDY, STUDY.points[0], number, value, **more) for number, value in enumerate(seconds)]
+
+
+def test_a_point_is_settled_by_a_narrow_interval_by_a_limit_or_by_a_failure():
+    narrow, wide = [1.0, 1.01, 0.99, 1.0, 1.02, 0.98], [1.0, 1.2, 0.9, 1.0, 1.02, 0.98]
+    assert settled(made(*narrow[:5]), STUDY) is None and settled(made(*narrow), STUDY) == ENOUGH
+    assert settled(made(*wide), STUDY) is None and settled(made(*wide, 1.1, 1, 0.8), STUDY) == REPEATED
+    assert settled(made(1, 1, 1, 1, 1, 1.059), STUDY) is None, "it reaches further to one side"
+    assert settled(made(1.0) + made(None, failed="no memory"), STUDY) == FAILED
+    assert settled(made(*[None] * 5), STUDY) is None and settled(made(*[None] * 6), STUDY) == REPEATED  # too few steps
+    quiet, busy = made(*[1.0] * 6), made(*[3.0] * 9, load=made_up.BUSY)
+    assert settled(busy + quiet[:5], STUDY) is None and settled(busy + quiet, STUDY) == ENOUGH
+    assert settled(busy + busy, STUDY) == BUSY
+
+
+def test_all_points_run_once_before_any_is_repeated_and_only_those_that_are_not_sure_beyond_the_least():
+    done, order, rng = [], [], random.Random(1)
+    for [point] in rounds(STUDY.groups, STUDY, done):
+        order.append(point)
+        done.append(made_up.record(STUDY, point, seconds=rng.uniform(0.5, 1.5) if point.ranks == 4 else 1.0))
+    count = len(STUDY.points)
+    turns = [tuple(order[i : i + count]) for i in range(0, 6 * count, count)]
+    assert all(len(set(turn)) == count for turn in turns) and len(set(turns)) > 1
+    assert {point: order.count(point) for point in STUDY.points} == {
+        point: 9 if point.ranks == 4 else 6 for point in STUDY.points
+    }
+
+
+def test_trials_take_turns_in_an_order_that_rotates():
+    order = []
+    trials = [lambda n=n: order.append(n) or n for n in range(3)]
+    assert in_turns(trials, 3, first=1).tolist() == [[0, 1, 2]] * 3 and order == [1, 2, 0, 2, 0, 1, 0, 1, 2]
+
+
+# ----- with runs that are made up
 
 
 @pytest.fixture
 def made_up_runs(monkeypatch):
-    """Runs take no time; the list of the points that were run. A test may set `fails` and `after` of it."""
+    """Runs take no time; a list of the points that were run. A test may set `fails` and `after` of it; `jobs`: their sizes."""
 
     class Runs(list):
         fails = after = staticmethod(lambda point: None)
+        jobs = []
 
     done = Runs()
 
     def records_of(group, repeat, timeout, seed, turns):
+        done.jobs.append(len(group))
         how = ({"turns": True} if turns else {}) | ({"seed": seed} if seed is not None else {})
         return [record_of(point, repeat) | how for point in group]
 
     def record_of(point, repeat):
         done.after(point)
         done.append(point)
-        known = made_up.record(Study({}), point, repeat) | {"environment": environment.here(), "curves": [], "sweep": {}}
+        known = made_up.record(Study({}), point, repeat, test_accuracy=90.0) | {"environment": environment.here()}
         reason = done.fails(point)
-        return {name: known[name] for name in ("net", "P", "grid", "point", "repeat", "took", "environment")} | (
-            {"failed": reason} if reason else known
-        )
+        names = "net", "P", "grid", "point", "repeat", "took", "environment"
+        return {name: known[name] for name in names} | {"failed": reason} if reason else known
 
     monkeypatch.setattr(sweep.runs, "records_of", records_of)
     return done
@@ -92,27 +115,16 @@ def test_what_does_not_compare_is_kept_beside_the_file_and_comes_back(made_up_ru
     assert sweep.sweep(ten, out, anew=True) == (12, 12)
 
 
-def test_a_sweep_goes_on_after_a_failure_and_tries_it_again_when_it_is_started_again(made_up_runs, tmp_path):
-    made_up_runs.fails = lambda point: "no memory" if point.ranks == 2 else None
-    study, out = Study({"ranks": [1, 2, 4], "schemes": ["batch"]}), tmp_path / "s.jsonl"
-    assert sweep.sweep(study, out) == (13, 13)
-    assert [one["failed"] for one in records.read(out) if one.get("failed")] == ["no memory"]
-    made_up_runs.fails = lambda point: None
-    assert sweep.sweep(study, out) == (6, 18)
-
-
-def test_points_that_failed_are_said_in_one_line_when_all_others_are_done(made_up_runs, tmp_path, monkeypatch, capsys):
+def test_a_sweep_goes_on_after_a_failure_says_it_in_one_line_and_tries_it_again(made_up_runs, tmp_path, monkeypatch, capsys):
     made_up_runs.fails = lambda point: "no memory" if point.ranks == 2 else None
     out = tmp_path / "s.jsonl"
-    monkeypatch.setattr(sys, "argv", ["sweep", "--ranks", "1,2", "--schemes", "batch,model", "--out", str(out)])
-    before = signal.getsignal(signal.SIGUSR1)
-    try:
-        with pytest.raises(UserError, match="^2 points failed, as the table says; the first: no memory$"):
-            sweep.main()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert "failed: no memory" in capsys.readouterr().out and len(records.read(out)) == 8
+    words = "sweep", "--ranks", "1,2,4", "--schemes", "batch", "--out", out
+    with pytest.raises(UserError, match="^1 point failed, as the table says; the first: no memory$"):
+        run_main(monkeypatch, *words)
+    assert "failed: no memory" in capsys.readouterr().out and len(records.read(out)) == 13
     assert out.with_suffix(".html").is_file()
+    made_up_runs.fails = lambda point: None
+    assert sweep.sweep(Study(SMALL | {"ranks": [1, 2, 4]}), out) == (6, 18)
 
 
 def test_each_run_is_in_the_file_at_once_and_a_signal_keeps_what_is_done(made_up_runs, tmp_path, monkeypatch, capsys):
@@ -124,13 +136,8 @@ def test_each_run_is_in_the_file_at_once_and_a_signal_keeps_what_is_done(made_up
             os.kill(os.getpid(), signal.SIGUSR1)
 
     made_up_runs.after = after
-    monkeypatch.setattr(sys, "argv", ["sweep", "--nets", "mlp:8,relu", "--ranks", "1,2", "--out", str(out)])
-    before = signal.getsignal(signal.SIGUSR1)
-    try:
-        with pytest.raises(SystemExit) as ended:
-            sweep.main()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with pytest.raises(SystemExit) as ended:
+        run_main(monkeypatch, "sweep", "--nets", "mlp:8,relu", "--ranks", "1,2", "--out", out)
     assert ended.value.code == 75 and "the same command line goes on from here" in capsys.readouterr().err
     assert len(records.read(out)) == 5
 
@@ -139,26 +146,17 @@ def test_no_run_is_started_that_would_end_after_the_minutes(made_up_runs, tmp_pa
     clock = [0.0]
     monkeypatch.setattr(sweep.time, "monotonic", lambda: clock[0])
     made_up_runs.after = lambda point: clock.__setitem__(0, clock[0] + 1.5)
-    study = Study({"ranks": [1, 2], "schemes": ["batch"], "minutes": 0.1})
-    now, _ = sweep.sweep(study, tmp_path / "s.jsonl")
-    assert now == 4  # of 1.5 seconds each, within 6
-
-
-def test_short_points_go_on_where_there_is_no_time_for_a_long_one(made_up_runs, tmp_path, monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(sweep.time, "monotonic", lambda: clock[0])
-    made_up_runs.after = lambda point: clock.__setitem__(0, clock[0] + 1.5)
-    out, study = tmp_path / "s.jsonl", Study({"ranks": [1, 2], "schemes": ["batch"], "minutes": 0.1})
+    out, study = tmp_path / "s.jsonl", Study(SMALL | {"minutes": 0.1})
     long = made_up.record(study, study.points[1], 0) | {"took": 100.0, "environment": environment.here()}
     out.write_text(records.lines([long]))
-    assert sweep.sweep(study, out) == (4, 5)
-    assert set(made_up_runs) == {study.points[0]}
+    assert sweep.sweep(study, out) == (4, 5)  # of 1.5 seconds each, within 6
+    assert set(made_up_runs) == {study.points[0]}, "short points go on"
 
 
 @pytest.mark.parametrize("last", range(3))
 def test_runs_that_come_back_are_in_a_file_whenever_the_sweep_is_stopped(made_up_runs, tmp_path, monkeypatch, last):
     out = tmp_path / "s.jsonl"
-    ten, twenty = (Study({"ranks": [1, 2], "schemes": ["batch"], "steps": steps}) for steps in (10, 20))
+    ten, twenty = (Study(SMALL | {"steps": steps}) for steps in (10, 20))
     sweep.sweep(ten, out)
     first = records.read(out)
     sweep.sweep(twenty, out)
@@ -170,14 +168,12 @@ def test_runs_that_come_back_are_in_a_file_whenever_the_sweep_is_stopped(made_up
         writes.append(path)
         write(path, text)
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(runs, "write_text", stops)
-        with pytest.raises(KeyboardInterrupt):
-            sweep.sweep(ten, out)
+        sweep.sweep(ten, out)
     held = {records.identity(one) for name in (out, f"{out}.others") for one in records.read(name)}
     assert {records.identity(one) for one in first} <= held and len(held) == 24
     assert sweep.sweep(ten, out) == (0, 12) and records.read(out) == first
-    assert len(records.read(f"{out}.others")) == 12
 
 
 def test_measuring_anew_keeps_each_old_run_until_the_new_one_is_there(made_up_runs, tmp_path):
@@ -191,17 +187,6 @@ def test_measuring_anew_keeps_each_old_run_until_the_new_one_is_there(made_up_ru
     assert sweep.sweep(study, out, anew=True) == (12, 12) and len(records.read(out)) == 12
 
 
-def test_a_sweep_that_is_started_again_measures_what_was_disturbed(made_up_runs, tmp_path, monkeypatch):
-    study, out = Study({"ranks": [1, 2], "schemes": ["batch"]}), tmp_path / "s.jsonl"
-    disturb = lambda record: record | ({"load": made_up.BUSY} if record["P"] == 2 else {})  # noqa: E731
-    quiet = runs.records_of
-    with monkeypatch.context() as patch:
-        patch.setattr(sweep.runs, "records_of", lambda *arguments: list(map(disturb, quiet(*arguments))))
-        assert sweep.sweep(study, out) == (6 + 24, 6 + 24)
-    assert sweep.sweep(study, out) == (6, 12)
-    assert len(records.read(out)) == 12 and not any(one["load"] for one in records.read(out))
-
-
 def test_of_two_sweeps_with_one_file_the_second_is_refused(tmp_path):
     out = tmp_path / "s.jsonl"
     words = "from gridgrad.experiments.scaling.runs import locked"
@@ -212,70 +197,33 @@ def test_of_two_sweeps_with_one_file_the_second_is_refused(tmp_path):
     assert subprocess.run(other).returncode == 0
 
 
-def test_gathering_and_predicting_wait_for_a_sweep_and_leave_files_of_others(made_up_runs, tmp_path, monkeypatch):
-    out, real = tmp_path / "s.jsonl", tmp_path / "real.jsonl"
-    sweep.sweep(Study({"ranks": [1, 2], "schemes": ["batch"]}), real)
-    before = real.read_bytes()
-    out.symlink_to(real)  # of which the lock is that of the file
-    Path(f"{real}.lock").write_text("mine")
-    Path(f"{real}.others").write_text("mine, without a line break")
-    with monkeypatch.context() as patch:
-        patch.setattr("fcntl.lockf", lambda *arguments: exec("raise BlockingIOError(11, 'held')"))
-        for words in (["--gather", str(real)], ["--predict", "1,2", "--nets", "mlp:8,relu"]):
-            patch.setattr(sys, "argv", ["sweep", *words, "--out", str(out)])
-            with pytest.raises(UserError, match=f"another sweep writes {out} .*: wait for its end"):
-                sweep.main()
-    assert real.read_bytes() == before
-    monkeypatch.setattr(sys, "argv", ["sweep", "--gather", str(real), "--out", str(out)])
-    sweep.main()
-    assert Path(f"{real}.lock").read_text() == "mine"
-    with pytest.raises(UserError, match="real.jsonl.others, line 1, is no report of a sweep"):
-        sweep.sweep(Study({"ranks": [1, 2], "schemes": ["batch"]}), real)
-    assert Path(f"{real}.others").read_text() == "mine, without a line break"
-
-
-def test_gathering_does_not_drop_what_the_file_has_and_asks_nothing_of_predictions(made_up_runs, tmp_path):
-    study, out = Study({"ranks": [1, 2], "schemes": ["batch"]}), tmp_path / "s.jsonl"
-    sweep.sweep(study, out)
-    predicted = [one | {"predicted": True, "machine": "a", "repeat": 0} for one in records.read(out)[:1]]
-    (tmp_path / "p.jsonl").write_text(records.lines(predicted))
-    with pytest.raises(ValueError, match="has runs that none of these files has"):
-        sweep.gather([tmp_path / "p.jsonl"], out)
-    assert "missing" not in sweep.gather([tmp_path / "p.jsonl"], tmp_path / "all.jsonl")
-    unknown = [one | {"sweep": {"no_such_setting": 1}} for one in records.read(out)]
-    (tmp_path / "old.jsonl").write_text(records.lines(unknown))
-    assert "missing" not in sweep.gather([tmp_path / "old.jsonl"], tmp_path / "again.jsonl")
-
-
-@pytest.mark.parametrize(
-    ("stderr", "words"),
-    [
-        ("Traceback\n  raise ValueError('x')\nValueError: no room\nabort", "ValueError: no room"),
-        ("  BAD TERMINATION\nEXIT STRING: Killed (signal 9)", "a rank was killed, as the system does where memory is full"),
-        ("nothing", "no message"),
-    ],
-)
-def test_the_reason_of_a_failure_is_the_last_error(stderr, words):
-    assert runs.reason(stderr) == words
-
-
-def test_a_part_is_every_nth_point(made_up_runs, tmp_path):
+def test_parts_are_every_nth_point_and_are_gathered_without_dropping_runs(made_up_runs, tmp_path):
     study, files = Study({"ranks": [1, 2, 4]}), [tmp_path / f"{i}.jsonl" for i in range(1, 5)]
     assert len(study.points) == 6
     parts = [sweep.sweep(study, file, part=(i, 4)) for i, file in enumerate(files, 1)]
     assert parts == [(12, 12), (12, 12), (6, 6), (6, 6)]
-    assert sweep.sweep(study, tmp_path / "7.jsonl", part=(7, 7)) == (0, 0)  # more parts than points
-    files.append(tmp_path / "7.jsonl")
-    assert sweep.gather(files, tmp_path / "all.jsonl") == f"36 runs written to {tmp_path / 'all.jsonl'}"
+    out = tmp_path / "all.jsonl"
+    assert sweep.gather([*files, files[0]], out) == f"36 runs written to {out}"
+    assert sweep.gather(files[:3], tmp_path / "some.jsonl").count("; 6 runs missing, such as ") == 1
+    with pytest.raises(ValueError, match="has runs that none of these files has"):
+        sweep.gather(files[:3], out)
+    assert len(records.read(out)) == 36
 
 
-def test_a_run_that_fails_or_takes_too_long_is_a_record_with_its_reason():
-    study = Study({"nets": ["mlp:8,relu"], "ranks": [1], "batch_size": 10**6})
-    failed = runs.records_of(study.points[:1], 3, 60)[0]
-    assert "--batch-size 1000000 is larger than the data" in failed["failed"] and failed["repeat"] == 3
-    slow = runs.records_of(Study({"nets": ["mlp:8,relu"], "ranks": [1], "steps": 10**7}).points, 0, 3)[0]
-    assert slow["failed"] == "took longer than --timeout 3 s and was ended"
-    json.dumps([failed, slow])
+def test_each_repeat_has_its_seed_and_other_seeds_do_not_compare(made_up_runs, tmp_path):
+    out, given = tmp_path / "s.jsonl", {"ranks": [2], "series": SERIES, "metric": "accuracy", "epochs": 2}
+    assert sweep.sweep(Study(given | {"seeds": [3, 5]}), out) == (4, 4)
+    assert {(one["repeat"], one["seed"]) for one in records.read(out)} == {(0, 3), (1, 5)}
+    assert sweep.sweep(Study(given | {"seeds": [3, 5, 6]}), out) == (2, 6)
+    assert sweep.sweep(Study(given | {"seeds": [4, 5]}), out) == (2, 4)  # 5 was there, and 3 is kept beside
+
+
+def test_series_that_take_turns_are_one_job_a_round(made_up_runs, tmp_path):
+    out, given = tmp_path / "s.jsonl", {"ranks": [1, 2, 4], "series": SERIES}
+    assert sweep.sweep(Study(given), out) == (30, 30)
+    made_up_runs.jobs.clear()
+    assert sweep.sweep(Study(given | {"turns": True}), out) == (30, 30)  # the others were not measured so
+    assert sorted(made_up_runs.jobs) == [1] * 6 + [2] * 12
 
 
 def test_threads_and_emulated_hosts_say_how_a_job_starts():
@@ -287,42 +235,78 @@ def test_threads_and_emulated_hosts_say_how_a_job_starts():
 
 
 def test_bad_sweeps_are_refused_before_anything_runs(tmp_path, monkeypatch):
+    settings = tmp_path / "s.toml"
+    settings.write_bytes(b"dataset = '\xff'")
     for words, message in (
-        ("--vary lr=0.1 --vary lr=0.2", "--vary lr is given twice"), ("--schemes rows", "must be one of batch, model"),
-        ("--ranks 1,x", "whole number"), ("no-such-file.toml", "No such file"), ("--nets mlp:32,relu;foo", "unknown net 'foo'"),
-        ("--out /proc/no/s.jsonl", "can not write"), ("--part 5/4", "at most 4, not '5'"), ("--part 2", "must be I/N"),
-        ("--vary reduction", "must be NAME=VALUE;VALUE"), ("--vary reductoin=plain", "did you mean reduction"),
+        ("--vary lr=0.1 --vary lr=0.2", "lr is given twice"), ("--vary reductoin=plain", "did you mean reduction"),
+        ("--ranks 1,x", "whole number"), ("no-such-file.toml", "No such file"), (str(settings), "s.toml is no TOML file"),
+        ("--nets mlp:32,relu;foo", "'foo'"), ("--out /proc/no/s.jsonl", "can not write"), ("--part 5/4", "at most 4"),
         ("--shape 4", "they go with --predict"), ("--machine summit", "summit"),
     ):  # fmt: skip
-        monkeypatch.setattr(sys, "argv", ["sweep", "--ranks", "1", "--out", str(tmp_path / "s.jsonl"), *words.split()])
         with pytest.raises(UserError, match=re.escape(message)) as error:
-            sweep.main()
-        assert "\n" not in str(error.value) and list(tmp_path.iterdir()) == []
+            run_main(monkeypatch, "sweep", "--ranks", 1, "--out", tmp_path / "s.jsonl", *words.split())
+        assert "\n" not in str(error.value) and list(tmp_path.iterdir()) == [settings]
 
 
-@pytest.mark.parametrize("content", [b"ranks = [1, 2", b"dataset = '\xff'", b"\x89PNG", b"batch_size = "])
-def test_a_settings_file_that_is_no_toml_is_named(tmp_path, content):
-    (tmp_path / "s.toml").write_bytes(content)
-    with pytest.raises(ValueError, match=re.escape(f"{tmp_path / 's.toml'} is no TOML file")):
-        sweep.settings.read(tmp_path / "s.toml")
-
-
-def test_a_dry_run_lists_the_points_with_node_hours_and_runs_nothing(tmp_path):
-    finished = program("sweep", "--nets", "mlp:8,relu", "--ranks", "1,2,64", "--dry-run", "--out", tmp_path / "s.jsonl")
-    assert finished.returncode == 0, finished.stderr
-    head, *lines, last = finished.stdout.splitlines()
+def test_a_dry_run_lists_the_points_with_node_hours_and_runs_nothing(tmp_path, monkeypatch, capsys):
+    run_main(monkeypatch, "sweep", "--nets", "mlp:8,relu", "--ranks", "1,2,64", "--dry-run", "--out", tmp_path / "s.jsonl")
+    head, *lines, last = capsys.readouterr().out.splitlines()
     assert len(lines) == 6 and "node-hours" in head and last.startswith("6 points, 36 to 72 runs") and "nothing was run" in last
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_same_points_are_predicted_beside_the_runs(tmp_path):
+# ----- real runs, small
+
+
+def test_a_sweep_measures_and_predicts_each_point(tmp_path, monkeypatch, capsys):
     out = tmp_path / "s.jsonl"
-    options = "--nets", "mlp:8,relu", "--schemes", "batch", "--steps", 6, "--repeats", 1, "--machine", "cori-haswell"
-    finished = program("sweep", *options, "--out", out)
-    assert finished.returncode == 0, finished.stderr
+    options = "--nets", "mlp:8,8,relu", "--ranks", "1,2", "--steps", 8, "--repeats", 1, "--machine", "cori-haswell"
+    run_main(monkeypatch, "sweep", *options, "--csv", out.with_suffix(".csv"), "--out", out)
+    assert "predicted ms" in capsys.readouterr().out
     found = records.read(out)
-    assert "predicted ms" in finished.stdout and [one["P"] for one in found if one.get("predicted")] == [1, 2]
-    assert {tuple(one["shape"]) for one in found if one.get("predicted")} == {(4,)}  # that of airfoil
-    again = program("sweep", *options, "--out", out)
-    assert again.returncode == 0 and not Path(f"{out}.others").exists()
-    assert [one["P"] for one in records.read(out) if one.get("predicted")] == [1, 2]
+    measured = [one for one in found if not one.get("predicted")]
+    assert {one["grid"] for one in measured} == {"batch=1,model=1", "batch=2,model=1", "batch=1,model=2"}
+    assert len({round(one["final_loss"], 5) for one in measured}) == 1, "every grid trains the same network"
+    assert all(one["flops_a_sample"] > 0 and one["took"] > 0 for one in measured)
+    assert all(one["core"]["reference_products_per_step"] * one["core"]["reference_seconds"] > 0 for one in measured)
+    assert len(out.with_suffix(".csv").read_text().splitlines()) == 1 + sum(len(one["curves"]) for one in found)
+    predicted = [one for one in found if one.get("predicted")]
+    assert {one["grid"] for one in predicted} == {one["grid"] for one in measured}
+    assert {tuple(one["shape"]) for one in predicted} == {(4,)}  # that of airfoil
+
+
+def test_a_run_that_fails_or_takes_too_long_is_a_record_with_its_reason():
+    study = Study({"nets": ["mlp:8,relu"], "ranks": [1], "batch_size": 10**6})
+    failed = runs.records_of(study.points[:1], 3, 60)[0]
+    assert "--batch-size 1000000 is larger than the data" in failed["failed"] and failed["repeat"] == 3
+    slow = runs.records_of(Study({"nets": ["mlp:8,relu"], "ranks": [1], "steps": 10**7}).points, 0, 3)[0]
+    assert slow["failed"] == "took longer than --timeout 3 s and was ended"
+    json.dumps([failed, slow])
+
+
+def test_trainings_that_take_turns_are_the_same_as_each_alone():
+    series = [
+        {"name": "PowerSGD", "grid": "batch=*", "reduction": "powersgd:1"},
+        {"name": "shares", "grid": "model=*", "shares": "2,1", "handicap": "1=2", "plan": "out"},
+        {"name": "short", "grid": "batch=*", "steps": 7},
+    ]
+    study = Study({"nets": ["mlp:16,16,relu"], "ranks": [2], "series": series, "steps": 12, "turns": True})
+    [group] = study.groups
+    together = runs.records_of(group, 3, 60, turns=True)
+    assert [one.get("failed") for one in together] == [None] * 3, together[0]["failed"]
+    assert [one["timed_steps"] for one in together] == [7, 7, 2]
+    for point, one in zip(group[:2], together, strict=False):
+        [alone] = runs.records_of((point,), 0, 60)
+        names = "bytes", "final_loss", "params_digest"
+        assert [one[name] for name in names] == [alone[name] for name in names], point
+
+
+def test_a_script_in_place_of_train_is_compared_with_it():
+    """Parallelism by hand is the same training."""
+    for axes in ("batch=*", "model=*"):
+        series = [{"name": "by hand", "grid": axes, "program": "by_hand.py"}, {"name": "chosen", "grid": axes}]
+        study = Study({"nets": ["mlp:16,16,relu"], "ranks": [2], "series": series, "steps": 12, "schedule": "constant",
+                       "dataset": "random:8,3,64", "batch_size": 9, "turns": True, "dtype": "float64"})  # fmt: skip
+        study.check()
+        hand, ours = (runs.records_of(group, 0, 60, turns=True)[0] for group in study.groups)
+        assert hand["final_loss"] == pytest.approx(ours["final_loss"], rel=1e-10), axes
