@@ -1,19 +1,40 @@
-"""The rows of a study, its table and its tidy table, from made-up records."""
+"""The rows of a study, its statistics, its table and its tidy table, and what its model says, from made-up records."""
 
 import csv
 import io
 
+import pandas
 import pytest
+from scipy.stats import quantile_test
 
-from gridgrad.experiments.scaling import table, tidy
+from gridgrad.experiments.scaling import model, predicted, table, tidy
 from gridgrad.experiments.scaling.records import tags
+from gridgrad.experiments.scaling.statistics import Median, interval_of
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.summary import is_busy_alone, rows
+from gridgrad.parallel.prediction import machine
 from tests.experiments.scaling import made_up_studies as made_up
 
 
 def by_place(records):
     return {(row.series, row.scaling, row.ranks): row for row in rows(records)}
+
+
+def test_intervals_of_medians_are_between_the_ranks_of_the_tables():
+    # David and Nagaraja 2003, and every table of the sign test: n, and the rank of the ends for 95 %
+    for count, rank in ((6, 1), (9, 2), (12, 3), (25, 8)):
+        found = interval_of(range(1, count + 1))
+        assert (found.low, found.high) == (rank, count + 1 - rank) and found.sure
+        assert (found.low, found.high) == tuple(quantile_test(range(1, count + 1)).confidence_interval(0.95))
+    assert not any(interval_of(range(1, count + 1)).sure for count in range(1, 6))
+    mean = interval_of([98.0, 98.2, 98.6], "accuracy")  # that of Student
+    assert mean.value == pytest.approx(98.2667, abs=1e-4) and mean.high - mean.value == pytest.approx(0.7590, abs=1e-3)
+
+
+def test_ratios_are_between_the_extremes():
+    ratio = Median(4.0, 3.0, 6.0, 6, 0.97).over(Median(2.0, 1.5, 2.0, 7, 0.98))
+    assert (ratio.value, ratio.low, ratio.high, ratio.count) == (2.0, 1.5, 4.0, 6)
+    assert ratio.confidence == pytest.approx(0.95)
 
 
 def test_speedups_are_over_one_rank_and_efficiencies_over_the_ranks():
@@ -33,29 +54,15 @@ def test_weak_scaling_counts_samples_a_second():
     assert found["batch", "weak", 4].efficiency.value == pytest.approx(0.8)
 
 
-def test_strong_and_weak_scaling_of_one_study_share_the_run_on_one_rank():
-    found = by_place(made_up.records(scaling=["strong", "weak"], schemes=["batch"]))
-    assert len(found) == 6 and found["batch", "strong", 1].runs == found["batch", "weak", 1].runs
-
-
-@pytest.mark.parametrize(
-    ("busy", "expected"), [((), False), ((0,), False), ((0, 1, 2, 3, 4), False), ((0, 1, 2, 3, 4, 5), True)]
-)
-def test_a_point_is_busy_if_no_other_run_counts(busy, expected):
-    load = lambda record: made_up.BUSY if record["repeat"] in busy else {"verdict": None}  # noqa: E731
-    records = [record | {"load": load(record)} for record in made_up.records(schemes=["batch"])]
-    assert all(is_busy_alone(row) == expected and row.busy == len(busy) for row in rows(records))
-
-
 def test_busy_runs_are_left_out_unless_there_are_no_others():
     study = Study({"ranks": [1, 2], "schemes": ["batch"]})
     one, two = study.points
     records = [made_up.record(study, one, n, 1.0) for n in range(6)]
     records += [made_up.record(study, two, n, s, load=made_up.BUSY if n % 2 else None) for n, s in enumerate([1, 9] * 3)]
     row = by_place(records)["batch", "strong", 2]
-    assert (row.seconds.value, row.busy, len(row.runs)) == (1, 3, 3)
+    assert (row.seconds.value, row.busy, len(row.runs), is_busy_alone(row)) == (1, 3, 3, False)
     row = by_place([record | {"load": made_up.BUSY} for record in records])["batch", "strong", 2]
-    assert (row.seconds.value, row.busy, len(row.runs)) == (5, 6, 6)
+    assert (row.seconds.value, row.busy, len(row.runs), is_busy_alone(row)) == (5, 6, 6, True)
 
 
 def test_a_failed_point_is_a_row_with_its_reason():
@@ -65,59 +72,28 @@ def test_a_failed_point_is_a_row_with_its_reason():
     failed |= {"point": two.settings, "repeat": 0, "took": 1.0, "environment": made_up.ENVIRONMENT, **tags(study, two)}
     records = [made_up.record(study, one), failed]
     row = by_place(records)["batch", "strong", 2]
-    assert row.seconds is row.speedup is None and row.failed == "no memory" and row.parts == {}
+    assert row.seconds is row.speedup is None and row.failed == "no memory"
     assert table.text(records).splitlines()[2].endswith("failed: no memory")
     assert [line["failed"] for line in csv.DictReader(io.StringIO(tidy.text(records)))] == ["", "no memory"]
 
 
-def test_predictions_stand_beside_what_was_measured_and_alone():
+def test_predictions_stand_beside_what_was_measured():
     records = made_up.records(schemes=["batch"])
     study = Study(records[0]["sweep"])
-    predicted = [made_up.record(study, point, 0, 0.02 / point.ranks, predicted=True) for point in study.points]
-    found = rows(records + predicted)
-    assert [(row.is_predicted, row.predicted) for row in found] == [(False, 0.02), (False, 0.01), (False, 0.005)] + [
-        (True, None)
-    ] * 3
-    assert "predicted ms" in table.text(records + predicted) and "ms a step, predicted" in table.text(predicted)
-
-
-def test_without_one_rank_there_is_no_speedup_and_without_timed_steps_no_row():
-    found = rows(made_up.records(ranks=[2, 4]))
-    assert all(row.speedup is row.efficiency is None for row in found)
-    assert "add 1 to the ranks" in table.text(made_up.records(ranks=[2, 4]))
-    assert "more --steps" in table.text(made_up.records(lambda point, n: None))
-
-
-def test_a_series_without_a_grid_of_its_own_is_not_shown():
-    records = made_up.records(ranks=[1, 2], schemes=["batch", "2d"])
-    assert {row.series for row in rows(records)} == {"batch"}
-    assert {row.series for row in rows(made_up.records(ranks=[1], schemes=["batch", "2d"]))} == {"batch", "2d"}
+    priced = [made_up.record(study, point, 0, 0.02 / point.ranks, predicted=True) for point in study.points]
+    assert [(row.is_predicted, row.predicted) for row in rows(records + priced)] == [
+        (False, 0.02), (False, 0.01), (False, 0.005), (True, None), (True, None), (True, None)
+    ]  # fmt: skip
+    assert "predicted ms" in table.text(records + priced)
 
 
 def test_the_table_has_a_row_a_point_and_says_what_one_should_know():
-    head, *lines = table.text(made_up.records(ranks=[1, 2, 8], schemes=["batch"], repeats=3)).splitlines()
-    assert head.split("  ")[0] == "network" and "scaling" not in head and "remark" in head
+    _, *lines = table.text(made_up.records(ranks=[1, 2, 8], schemes=["batch"], repeats=3)).splitlines()
     assert [line.split()[2:5] for line in lines[:3]] == [[f"batch={p},model=1", str(p), "100"] for p in (1, 2, 8)]
     assert lines[2].endswith("oversubscribed") and lines[3].startswith("3 points had fewer than 6") and "8 ranks" in lines[4]
-
-
-def test_the_tidy_table_has_a_row_a_run_of_a_curve_and_units_in_its_names():
-    records = made_up.records(repeats=2)
-    found = list(csv.DictReader(io.StringIO(tidy.text(records))))
-    assert len(found) == 2 * (2 * 3)  # the runs on one rank belong to both series
-    four = [row for row in found if row["ranks"] == "4" and row["series"] == "model"]
-    assert [(row["repeat"], row["step_s"], row["sent_by_all_ranks_bytes"]) for row in four] == [
-        (n, "0.0025", "3000.0") for n in "01"
-    ]
-    assert four[0]["processor"] == "a processor" and four[0]["plan"] == "fewest-bytes" and four[0]["predicted"] == "False"
-
-
-def test_the_run_on_one_rank_belongs_to_all_series_that_are_compared_with_it():
-    made = made_up.records(grids=["batch=*,model=2", "model=4"], schemes=["batch"])
-    found = by_place(made)
-    assert [ranks for series, _, ranks in found if series == "batch=*,model=2"] == [1, 2, 4]
-    assert [ranks for series, _, ranks in found if series == "model=4"] == [1, 4]
-    assert found["model=4", "strong", 1].runs == found["batch", "strong", 1].runs
+    assert all(row.speedup is row.efficiency is None for row in rows(made_up.records(ranks=[2, 4])))
+    assert "add 1 to the ranks" in table.text(made_up.records(ranks=[2, 4]))
+    assert "more --steps" in table.text(made_up.records(lambda point, n: None))
 
 
 def test_runs_on_different_machines_are_rows_of_their_own_and_say_in_what_they_differ():
@@ -128,22 +104,93 @@ def test_runs_on_different_machines_are_rows_of_their_own_and_say_in_what_they_d
     assert {series for series, *_ in found} == {fast_name, slow_name, "model"}  # which only one of them has
     one, two = found[fast_name, "strong", 2], found[slow_name, "strong", 2]
     assert (one.seconds.value, two.seconds.value) == (0.005, 0.05) and one.speedup.value == two.speedup.value == 2
-    text = table.text(made_up.records(schemes=["batch"]) + slow)
-    assert fast_name in text and slow_name in text
     alone = [record for record in slow if record["P"] == 2]  # a speedup is over a run on the same machine
     assert by_place(made_up.records(schemes=["batch"]) + alone)[slow_name, "strong", 2].speedup is None
 
 
-def test_predictions_for_different_machines_are_rows_of_their_own():
-    records = made_up.records(schemes=["batch"])
-    study = Study(records[0]["sweep"])
-    predicted = [
-        made_up.record(study, point, 0, seconds, predicted=True, machine=name)
-        for name, seconds in (("a machine", 0.02), ("another", 0.04))
-        for point in study.points
-    ]
-    found = rows(records + predicted)
-    assert {(row.series, row.seconds.value) for row in found if row.is_predicted} == {
-        ("batch (a machine)", 0.02), ("batch (another)", 0.04)}  # fmt: skip
-    assert {(row.series, row.predicted) for row in found if not row.is_predicted} == {("batch", None)}  # of which of both?
-    assert {row.predicted for row in rows(records + predicted[:3]) if not row.is_predicted} == {0.02}
+SERIES = [{"name": "plain", "grid": "batch=*"}, {"name": "lossy", "grid": "batch=*", "reduction": "powersgd:1"}]
+
+
+def test_the_ratio_to_a_baseline_is_of_runs_with_the_same_number():
+    seconds = lambda point, repeat: (1 + repeat) * (3.0 if "powersgd" in point.settings["reduction"] else 2.0)  # noqa: E731
+    found = made_up.records(seconds, schemes=[], ranks=[2, 4], series=SERIES, baseline="plain")
+    assert [(row.series, row.ratio.value, row.ratio.low, row.ratio.high) for row in rows(found)] == (
+        [("plain", 1, 1, 1)] * 2 + [("lossy", 1.5, 1.5, 1.5)] * 2
+    )
+    assert "ratio to plain" in table.text(found) and "1.5 - 1.5" in table.text(found)
+    assert {row["ratio_to_baseline"] for row in tidy.table(found) if row["series"] == "lossy"} == {1.5}
+    found = [one for one in found if one["repeat"] != 2 or one["curves"][0][1] == "plain"]
+    assert [row.ratio.count for row in rows(found)] == [6, 6, 5, 5]
+
+
+# ----- the tidy table
+
+
+def test_the_tidy_table_has_a_row_a_run_of_a_curve_which_pandas_reads_with_its_types(tmp_path):
+    options = {"nesterov": True, "shares": "1,1", "lr": [1, 0.5], "cuts": ["2", "auto"], "rate": 100.5, "hosts": 2}
+    *made, last = made_up.records(repeats=1, **options)
+    failed = last | {"failed": "no memory", "seconds_per_step": None, "time": None, "bytes": None, "peak_memory": None}
+    records = [*made, failed, made[0] | {"predicted": True, "oversubscribed": None, "load": None}]
+    found = tidy.table(records)
+    assert {(row["lr"], row["cuts"]) for row in found if row["ranks"] == 2} == {
+        (lr, cuts) for lr in (1, 0.5) for cuts in ("2", "auto")
+    }
+    assert len(found) == sum(len(record["curves"]) for record in records)
+    path = tmp_path / "s.csv"
+    path.write_text(tidy.text(records))
+    frame = pandas.read_csv(path).convert_dtypes()
+    kinds = {"ranks": "Int64", "step_s": "Float64", "busy": "boolean", "nesterov": "boolean", "shares": "string"}
+    assert {name: str(frame.dtypes[name]) for name in kinds} == kinds
+    for name in frame:
+        known = [None if value == "" else value for value in (row[name] for row in found)]
+        back = [None if pandas.isna(value) else value for value in frame[name]]
+        assert back == known or list(map(str, back)) == list(map(str, known)), name  # texts that look like numbers
+
+
+def test_no_cell_is_a_command_for_a_spreadsheet_or_a_terminal():
+    cells = {"=1+1": "'=1+1", "-x\x1b[2J": "'-x\\x1b[2J", "a\tb": "a\\tb", "\udcff→": "\\udcff→", "a b": "a b", -1: -1}
+    assert {value: tidy.harmless(value) for value in cells} == cells
+
+
+# ----- serial fractions, and errors of predictions by term
+
+
+def test_the_fractions_of_amdahl_and_of_karp_and_flatt_are_those_that_were_put_in():
+    speedup = lambda ranks, serial: 1 / (serial + (1 - serial) / ranks)  # noqa: E731
+    for serial in (0.0, 0.1, 1.0, 1.7):
+        assert model.karp_flatt(speedup(8, serial), 8) == pytest.approx(serial)
+        assert model.amdahl([(1, 1.0), (2, speedup(2, serial)), (8, speedup(8, serial))]) == pytest.approx(serial)
+    assert model.karp_flatt(1.0, 1) is model.amdahl([(1, 1.0)]) is None
+    found = model.fractions(rows(made_up.records(lambda point, n: 0.2 + 0.8 / point.ranks)))
+    assert [round(line["Amdahl: serial %"], 6) for line in found] == [20, 20]
+    assert found[0]["Karp-Flatt, serial % on P ranks"] == "2: 20.0, 4: 20.0"
+
+
+def test_errors_of_predictions_are_ordered_by_their_part_of_the_step():
+    measured = made_up.records(lambda point, n: 0.01, repeats=1)
+    study = Study(measured[0]["sweep"])
+    for record in measured:
+        record["communication"] = [{"layer": "gradients", "kind": "all-reduce", "calls": 1, "bytes": 0, "seconds": 0.0015}]
+    priced = {"predicted": True, "terms": {"compute": 0.0075, "all-reduce of gradients": 0.0055, "all-gather": 0.001}}
+    predictions = [made_up.record(study, point, **priced) for point in study.points]
+    worst, *_, least = [line for line in model.errors(rows(measured + predictions)) if line["ranks"] == 4]
+    assert worst["term"] == "all-reduce of gradients"
+    assert (worst["ms measured"], worst["ms predicted"]) == pytest.approx((1.5, 5.5))
+    assert worst["error, % of the step"] == "+40.0" and float(least["error, % of the step"]) == 0
+    crowded = [record | {"oversubscribed": record["P"] == 4} for record in measured]
+    assert {line["ranks"] for line in model.errors(rows(crowded + predictions))} == {1, 2}
+
+
+def test_the_terms_of_a_prediction_add_up_to_the_step():
+    study = Study({"ranks": [1, 2, 4], "nets": ["mlp:64,64,relu", "mlp:96,32,48,relu"], "schemes": ["batch", "model"]})
+    made = list(predicted.records(study, machine.read("cori-haswell"), (4,), 1))
+    assert all(sum(one["terms"].values()) == pytest.approx(one["seconds_per_step"]["median"], rel=1e-4) for one in made)
+    assert {name for one in made for name in one["terms"]} >= {"compute", "all-reduce of gradients", "all-gather"}
+
+
+def test_points_that_were_disturbed_are_left_out_of_the_fractions_and_named():
+    found = made_up.records(schemes=["batch"], nets=["mlp:8,relu"])
+    found = [record | {"load": made_up.BUSY} if record["P"] == 4 else record for record in found]
+    title, words, serial = model.tables(rows(found))[0]
+    assert title == "Serial fractions of strong scaling" and len(serial) == 1
+    assert words == "Left out, as other programs disturbed their runs or those on 1 rank: mlp:8,relu, batch on 4 ranks."
