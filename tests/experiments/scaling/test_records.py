@@ -1,16 +1,16 @@
-"""Files of studies: read back, of before, of other machines, in parts, and damaged."""
+"""Files of studies: read back, damaged, of other machines, and for other tools (Extra-P, and call trees for Hatchet)."""
 
 import json
-from pathlib import Path
+from math import fsum
 
 import pytest
 
-from gridgrad.experiments.scaling import environment, records
-from gridgrad.experiments.scaling.study import Study
+from gridgrad.experiments.scaling import environment, export, records
+from gridgrad.experiments.scaling.study import Curve, Study
 from gridgrad.experiments.scaling.summary import rows
+from gridgrad.parallel.job.run import UserError
+from tests.experiments.called import run_main
 from tests.experiments.scaling import made_up_studies as made_up
-
-RESULTS = Path(__file__).resolve().parents[3] / "results"
 
 
 def test_records_are_read_back_and_half_a_line_counts_as_not_written(tmp_path):
@@ -21,54 +21,32 @@ def test_records_are_read_back_and_half_a_line_counts_as_not_written(tmp_path):
     assert records.read(path) == made[:-1]
 
 
-TWO_NAMES = records.lines([made_up.records()[0] | {"curves": [["a", "b"]]}])
+def test_the_line_and_the_entry_that_are_damaged_are_named(tmp_path):
+    path, good = tmp_path / "s.jsonl", made_up.records()[0]
+    damaged = {"communication": [{"kind": "all-reduce", "calls": 1, "bytes": 0}], "shape": [0], "bytes": [1], "load": "x",
+               "seconds_per_step": {"median": "8"}, "layers": [{"layer": "0"}], "failed": "\x1b[31mred"}  # fmt: skip
+    lines = [(json.dumps(good | {name: value}), name) for name, value in damaged.items()]
+    for line, word in [("hello", ""), ("[]", ""), ('{"grid": "batch=1"}', ""), *lines]:
+        path.write_text(f"{line}\n{records.lines([good])}")
+        with pytest.raises(ValueError, match=f"line 1, is no report of a sweep .*{word}"):
+            records.read(path)
+    path.write_text(records.lines([good | {"took": 99}]))
+    (tmp_path / "other.jsonl").write_text(records.lines([good]))
+    with pytest.raises(ValueError, match="disagree about"):
+        records.gather([path, tmp_path / "other.jsonl"])
 
 
-@pytest.mark.parametrize("content", ["hello\n", "{}\n", '{"grid": "batch=1"}\n', "[]\n", '{"curves": [[]]}\n', TWO_NAMES])
-def test_what_is_no_record_is_refused(tmp_path, content):
-    (tmp_path / "s.jsonl").write_text(content + records.lines(made_up.records()))
-    with pytest.raises(ValueError, match="line 1, is no report of a sweep .*: take it out, or give another file"):
-        records.read(tmp_path / "s.jsonl")
-
-
-def test_the_entry_of_a_report_that_is_damaged_is_named(tmp_path):
-    damaged = {"communication": [{"kind": "all-reduce", "calls": 1, "bytes": 0}], "terms": [1], "shape": [0], "plan": [["in"]],
-               "outputs": [1], "core": {"reference_seconds": 1.0, "reference_products_per_step": 0}, "bytes": [1],
-               "seconds_per_step": {"median": "8"}, "time": {"compute": -1}, "layers": [{"layer": "0"}]}  # fmt: skip
-    for name, value in damaged.items():
-        (tmp_path / "s.jsonl").write_text(records.lines([made_up.records()[0] | {name: value}]))
-        with pytest.raises(ValueError, match=rf"line 1, is no report of a sweep \({name}"):
-            records.read(tmp_path / "s.jsonl")
-
-
-def test_only_runs_of_the_same_settings_and_environment_belong_to_a_study():
+def test_only_runs_of_the_same_settings_and_environment_belong_to_a_study_and_count_once():
     made = made_up.records()
     study = Study(made[0]["sweep"] | {"nets": ["mlp:512,512,512,relu", "mlp:8,relu"], "schemes": ["batch"]})
     predicted = made[0] | {"predicted": True, "machine": "a machine"}
-    mine, beside, others = records.of_study([*made, predicted], study, made_up.ENVIRONMENT)
+    mine, beside, others = records.of_study([*made, *made, predicted], study, made_up.ENVIRONMENT)
     assert [record["machine"] for record in beside] == ["a machine"]
     assert len(mine) == 18 and {record["grid"] for record in others} == {"batch=1,model=2", "batch=1,model=4"}
     assert all(record["curves"] == [["mlp:512,512,512,relu", "batch", "strong"]] for record in mine)
     assert records.of_study(made, Study({"steps": 7}), made_up.ENVIRONMENT)[0] == []
     assert records.of_study(made, study, made_up.ENVIRONMENT | {"code": "another"})[0] == []
     assert len(records.of_study(made, study, made_up.ENVIRONMENT | {"host": "another"})[0]) == 18
-
-
-def test_a_run_that_is_there_twice_counts_once():
-    made = made_up.records()
-    assert records.of_study(made + made, Study(made[0]["sweep"]), made_up.ENVIRONMENT) == (made, [], [])
-
-
-def test_a_reason_may_have_any_printable_letters_and_a_load_must_be_one(tmp_path):
-    one = made_up.records()[0]
-    (tmp_path / "s.jsonl").write_text(records.lines([one | {"failed": "no $HOME"}]))
-    assert records.read(tmp_path / "s.jsonl")[0]["failed"] == "no $HOME"
-    (tmp_path / "s.jsonl").write_text(f"{records.lines([one])}\n{records.lines([one])}\n\n")
-    assert len(records.read(tmp_path / "s.jsonl")) == 2, "blank lines are no records"
-    for odd in ({"failed": "\x1b[31mred"}, {"load": "x"}, {"load": {"verdict": 3}}):
-        (tmp_path / "s.jsonl").write_text(records.lines([one | odd, one]))
-        with pytest.raises(ValueError, match="line 1, is no report of a sweep"):
-            records.read(tmp_path / "s.jsonl")
 
 
 def test_a_larger_job_and_its_cores_are_the_same_environment_and_other_threads_are_not(monkeypatch):
@@ -78,45 +56,87 @@ def test_a_larger_job_and_its_cores_are_the_same_environment_and_other_threads_a
     monkeypatch.setenv("SLURM_NTASKS", "128")
     monkeypatch.setenv("SLURM_CPU_BIND", "quiet,mask_cpu:0x4,0x8")
     assert environment.same(environment.here()) == environment.same(small)
-    assert "mask_cpu" in small["binding"] and "0x1" not in small["binding"]
-    monkeypatch.setenv("SLURM_CPU_BIND", "none")
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    assert [words.split(" (")[0] for words in environment.differences(small, environment.here())] == [
-        "BLAS threads a rank", "binding of ranks",
-    ]  # fmt: skip
+    assert [words.split(" (")[0] for words in environment.differences(small, environment.here())] == ["BLAS threads a rank"]
 
 
-@pytest.mark.parametrize("name", ["speedup.jsonl", "breakdown.jsonl"])
-def test_kept_results_are_read(name):
-    found = rows(records.read(RESULTS / name))
-    assert all(row.seconds and row.speedup for row in found) and len({(row.net, row.series) for row in found}) > 1
-    assert not any(row.is_predicted for row in found)
+# ----- for other tools
+
+PASSES = {"forward": 1e-4, "gradients": 2e-4, "input_gradient": 0.0, "backward": 0.0}
+LAYERS = [{"layer": "0", "kind": "Linear", **PASSES}, {"layer": "1", "kind": "ReLU", **PASSES}]
 
 
-def test_parts_are_gathered_once_and_what_is_missing_is_named(tmp_path):
-    from gridgrad.experiments import sweep
-
-    made = made_up.records(repeats=6)
-    files = [records.part_name(tmp_path / "s.jsonl", (part, 3)) for part in (1, 2, 3)]
-    assert files[1].name == "s-2-of-3.jsonl"
-    keys = list(dict.fromkeys(map(records.key_of, made)))
-    for number, file in enumerate(files):
-        file.write_text(records.lines([record for record in made if keys.index(records.key_of(record)) % 3 == number]))
-    assert sweep.gather([*files, files[0]], tmp_path / "s.jsonl") == f"30 runs written to {tmp_path / 's.jsonl'}"
-    words = sweep.gather(files[:2], tmp_path / "two.jsonl")
-    assert words.endswith("; 6 runs missing, such as mlp:512,512,512,relu on batch=4,model=1")
+def profiled(**settings):
+    """Records of a study with profiles."""
+    sums = {"layer": "gradients", "kind": "all-reduce", "seconds": 5e-5}
+    return [
+        record | {"layers": LAYERS, "communication": [row | sums for row in record["communication"] if record["P"] > 1]}
+        for record in made_up.records(lambda point, n: (0.01 + 1e-4 * n) / point.ranks, **settings)
+    ]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(None, "there is no file"), ("other", "disagree about"), ("garbage", "line 2, is no report")],
-)
-def test_files_that_can_not_be_gathered_are_refused(tmp_path, content, message):
-    made = made_up.records()
-    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    one.write_text(records.lines(made))
-    texts = {"other": records.lines([made[0] | {"took": 99}]), "garbage": json.dumps(made[0]) + "\nhello\n"}
-    if content is not None:
-        two.write_text(texts.get(content, content))
-    with pytest.raises(ValueError, match=message):
-        records.gather([one, two])
+def nodes(tree):
+    yield tree
+    for child in tree["children"]:
+        yield from nodes(child)
+
+
+def test_the_tree_of_a_run_has_its_parts_layers_and_collectives_that_add_up_to_the_step():
+    record = profiled(schemes=["batch"], ranks=[1, 2], repeats=1)[-1]
+    [profile] = export.trees([record])
+    [step] = profile["graph"]
+    found = {node["frame"]["name"]: node for node in nodes(step)}
+    children = {name: [child["frame"]["name"] for child in node["children"]] for name, node in found.items()}
+    assert children["step"] == ["compute", "read", "communicate", "wait"] and children["compute"] == ["Linear 0", "ReLU 1"]
+    assert children["Linear 0"] == ["forward", "gradients of parameters"] and children["of gradients"] == ["all-reduce"]
+    assert step["metrics"]["time (inc)"] == pytest.approx(record["seconds_per_step"]["median"])
+    assert fsum(node["metrics"]["time"] for node in nodes(step)) == pytest.approx(step["metrics"]["time (inc)"])
+    assert found["all-reduce"]["metrics"] == {"time (inc)": 5e-5, "time": 5e-5, "bytes": 1000.0, "calls": 1.0}
+    assert (profile["metadata"]["grid"], profile["metadata"]["ranks"]) == ("batch=2,model=1", 2)
+
+
+def test_hatchet_reads_the_trees():
+    hatchet = pytest.importorskip("hatchet", reason="Hatchet is not installed: pip install llnl-hatchet")
+    profile = export.trees(profiled())[-1]
+    frame = hatchet.GraphFrame.from_literal(json.loads(json.dumps(profile["graph"])))
+    times = frame.dataframe.set_index("name")["time (inc)"]
+    assert times["step"] == pytest.approx(profile["graph"][0]["metrics"]["time (inc)"])
+    frame.update_inclusive_columns()  # as Hatchet adds them up itself
+    assert frame.dataframe.set_index("name")["time (inc)"]["step"] == pytest.approx(times["step"])
+
+
+def test_the_file_of_a_curve_has_the_values_of_all_runs_by_region():
+    sums = [{"layer": layer, "kind": "all-reduce", "bytes": sent, "calls": 2, "seconds": seconds}
+            for layer, sent, seconds in (("gradients", 90.0, None), ("3", 8.0, 1e-3), ("loss", 2.0, None))]  # fmt: skip
+    found = [one | ({"communication": sums, "bytes": {"all": 100.0}} if one["P"] > 1 else {"communication": [], "bytes": {}})
+             for one in made_up.records(schemes=["batch"], ranks=[1, 4], repeats=2)]  # fmt: skip
+    [curve] = export.curves_of(rows(found)).values()
+    head, *blocks = export.curve_text(curve).strip().split("\n\n")
+    assert head == "PARAMETER p\nPOINTS 1 4" and blocks[0] == "REGION step\nMETRIC time\nDATA 0.01 0.01\nDATA 0.0025 0.0025"
+    for region, sent in (("", 100.0), ("->gradients", 90.0), ("->activations", 8.0)):
+        assert f"REGION step->communicate{region}\nMETRIC bytes\nDATA 0.0 0.0\nDATA {sent} {sent}" in blocks
+
+
+def test_every_curve_has_a_file_of_its_own():
+    names = ["α", "β", "batch=*,model=2", "batch=*;model 2", "Batch", "batch"]
+    curves = [(Curve("mlp", name, "strong"), predicted) for name in names for predicted in (False, True)]
+    found = export.file_names(curves)
+    assert len({name.lower() for name in found}) == len(curves) and found[0] == "mlp-strong.txt"
+
+
+def test_a_sweep_that_was_done_is_exported_and_nothing_is_run(tmp_path, monkeypatch, capsys):
+    def shown(content, *words):
+        (tmp_path / "s.jsonl").write_text(records.lines(content))
+        run_main(monkeypatch, "sweep", tmp_path / "s.jsonl", "--export", *words)
+        return capsys.readouterr().out
+
+    found, trees, folder = profiled(schemes=["batch"], repeats=1), tmp_path / "trees.json", tmp_path / "curves"
+    assert f"3 call trees written to {trees}" in shown(found, "hatchet", trees) and len(json.loads(trees.read_text())) == 3
+    assert f"1 file for Extra-P written to {folder}" in shown(found, "extrap", folder)
+    assert [path.name for path in folder.iterdir()] == ["mlp-512-512-512-relu-batch-strong.txt"]
+    for content, words, message in (
+        ([found[0] | {"time": None}], ["hatchet", trees], "no run says"), (found, ["excel", "x"], "extrap and hatchet"),
+        (found[:1], ["extrap", folder], "several numbers of ranks"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=message):
+            shown(content, *words)

@@ -1,6 +1,5 @@
 """Which points a study has, for which settings, what is refused before anything runs, and what is predicted of it."""
 
-import dataclasses
 import re
 import tomllib
 from pathlib import Path
@@ -16,7 +15,7 @@ from gridgrad.parallel.prediction import machine as machines
 from tests.docs.pages import BLOCK
 
 ROOT = Path(__file__).resolve().parents[3]
-CORI, ETHERNET = machines.read("cori-haswell"), machines.read("ethernet-1g")
+CORI = machines.read("cori-haswell")
 
 
 @pytest.mark.parametrize(("template", "ranks", "grid"), [
@@ -159,13 +158,6 @@ def test_points_without_a_prediction_are_named_with_the_reason():
     assert ["overlap" in why or "without images" in why for why in reasons.values()] == [True] * 3
     idle = list(predicted.records(Study({"nets": ["mlp:8,relu"], "grids": ["model=64"], "batch_size": 16}), CORI))
     assert "54 of the ranks have nothing to compute" in table.text(idle)
-
-
-def test_emulated_hosts_are_predicted_for_machines_with_as_many_ranks_a_node():
-    one_a_node, two_a_node = (dataclasses.replace(ETHERNET, node=ETHERNET.node | {"ranks": ranks}) for ranks in (1, 2))
-    assert ranks_of(one_a_node, hosts=4) == [1, 4] and ranks_of(two_a_node, hosts=4) == [1]
-    rates = {rate: ranks_of(one_a_node, hosts=4, rate=rate) for rate in (100, 1000, 10_000)}
-    assert rates == {100: [1], 1000: [1, 4], 10_000: [1]}
 
 
 def test_an_estimate_counts_nodes_of_the_allocation_and_says_what_it_does_not_know(monkeypatch):

@@ -186,11 +186,3 @@ def test_the_terms_of_a_prediction_add_up_to_the_step():
     made = list(predicted.records(study, machine.read("cori-haswell"), (4,), 1))
     assert all(sum(one["terms"].values()) == pytest.approx(one["seconds_per_step"]["median"], rel=1e-4) for one in made)
     assert {name for one in made for name in one["terms"]} >= {"compute", "all-reduce of gradients", "all-gather"}
-
-
-def test_points_that_were_disturbed_are_left_out_of_the_fractions_and_named():
-    found = made_up.records(schemes=["batch"], nets=["mlp:8,relu"])
-    found = [record | {"load": made_up.BUSY} if record["P"] == 4 else record for record in found]
-    title, words, serial = model.tables(rows(found))[0]
-    assert title == "Serial fractions of strong scaling" and len(serial) == 1
-    assert words == "Left out, as other programs disturbed their runs or those on 1 rank: mlp:8,relu, batch on 4 ranks."

@@ -14,7 +14,6 @@ from gridgrad.experiments import sweep
 from gridgrad.experiments.scaling import environment, records, runs
 from gridgrad.experiments.scaling.runs import BUSY, ENOUGH, FAILED, REPEATED, rounds, settled
 from gridgrad.experiments.scaling.study import Study
-from gridgrad.nn.measured import in_turns
 from gridgrad.parallel.job.run import UserError
 from tests.experiments.called import run_main
 from tests.experiments.scaling import made_up_studies as made_up
@@ -57,12 +56,6 @@ def test_all_points_run_once_before_any_is_repeated_and_only_those_that_are_not_
     assert {point: order.count(point) for point in STUDY.points} == {
         point: 9 if point.ranks == 4 else 6 for point in STUDY.points
     }
-
-
-def test_trials_take_turns_in_an_order_that_rotates():
-    order = []
-    trials = [lambda n=n: order.append(n) or n for n in range(3)]
-    assert in_turns(trials, 3, first=1).tolist() == [[0, 1, 2]] * 3 and order == [1, 2, 0, 2, 0, 1, 0, 1, 2]
 
 
 # ----- with runs that are made up
