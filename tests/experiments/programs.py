@@ -1,12 +1,13 @@
-"""Calling programs on the ranks of a test, and starting them as a user would.
+"""Calling programs in the process of a test or on its ranks, and starting them as a user would.
 
-What matters about most programs shows when their main function is called in processes that are there: `trained` and
-`assert_refused` do that. `program` and `job` start processes, which takes longer.
+What matters about most programs shows when their main function is called in processes that are there: `run_main`, `trained`
+and `assert_refused` do that. `program` and `job` start processes, which takes longer.
 """
 
 import contextlib
 import io
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,10 +18,9 @@ import pytest
 from mpi4py import MPI
 
 from gridgrad.experiments.common.programs import module
-from gridgrad.experiments.launching.start_ranks import mpiexec
+from gridgrad.experiments.launching.start_ranks import PASSED_ON, mpiexec
 from gridgrad.parallel import ProcessGrid, divide
 from gridgrad.parallel.job.run import UserError, one_line
-from tests.experiments.called import signals_kept
 from tests.jobs import jobs
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder
@@ -28,6 +28,26 @@ from tests.parallel.checkpoint.training import folder
 TIME_LIMIT = 300  # seconds
 
 # ----- in the processes of the test
+
+
+@contextlib.contextmanager
+def signals_kept():
+    """Signals mean afterwards what they meant before; what a process is to ignore, those that it starts ignore as well."""
+    before = {number: signal.getsignal(number) for number in PASSED_ON}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run_main(monkeypatch, name, *arguments):
+    """Call the main function of a program or study with these arguments: `run_main(monkeypatch, "explain", "--ranks", 4)`."""
+    program = module(name)
+    monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+    monkeypatch.setattr(program, "run", lambda main: main(), raising=False)  # which would end this process after an error
+    with np.errstate(), signals_kept():  # programs change them
+        program.main()
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from mpi4py import MPI
 from gridgrad.experiments.studies.autoencoder import EnergyMeter, Phases, Stack, error_of, made_up, options
 from gridgrad.parallel import ProcessGrid, parallelize
 from tests.datasets.made_up_mnist import blocks, write_mnist
-from tests.experiments.called import run_main
+from tests.experiments.programs import run_main
 from tests.mpi import mpi
 
 SMALL = ["--pretrain-epochs", "2", "--epochs", "2", "--batch-size", "20", "--dtype", "float64", "--corruption", "0.2"]

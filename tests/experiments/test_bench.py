@@ -12,7 +12,7 @@ from gridgrad.experiments.bench import row, table
 from gridgrad.experiments.benchmarks import rounds
 from gridgrad.experiments.benchmarks.cases import StepCase
 from gridgrad.experiments.benchmarks.rounds import in_minutes, ratios
-from tests.experiments.called import run_main
+from tests.experiments.programs import run_main
 
 NEEDS_TORCH = pytest.mark.skipif(not find_spec("torch"), reason="needs PyTorch")
 SMALL = StepCase("small", "lenet5", (28, 28, 1), 10, 4)

@@ -14,7 +14,7 @@ import pytest
 from gridgrad.experiments.common import command
 from gridgrad.parallel.job import run
 from gridgrad.parallel.job.run import UserError, one_line
-from tests.experiments.called import run_main
+from tests.experiments.programs import run_main
 
 FILES = {
     "mine.csv": "a,b,price\n" + "".join(f"{i},{i * i % 7},{3 * i + 1}.5\n" for i in range(200)),

@@ -16,9 +16,8 @@ from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
-from tests.experiments.called import run_main
 from tests.experiments.figures import is_figure
-from tests.experiments.programs import called
+from tests.experiments.programs import called, run_main
 from tests.mpi import mpi
 
 CORI = machine.read("cori-haswell")

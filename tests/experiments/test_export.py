@@ -17,7 +17,7 @@ from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.pipeline_cost import Pipelines
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
-from tests.experiments.called import run_main
+from tests.experiments.programs import run_main
 from tests.random_networks.case import random_case
 from tests.random_networks.tables import table_of
 

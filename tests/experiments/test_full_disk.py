@@ -13,8 +13,7 @@ from gridgrad.experiments.common.options import ROOM
 from gridgrad.parallel.checkpoint.manifest import FOLDER, LOCK, found_in
 from gridgrad.parallel.job.run import UserError, one_line
 from tests.disk import files_end_at
-from tests.experiments.called import run_main
-from tests.experiments.programs import called, job, trained
+from tests.experiments.programs import called, job, run_main, trained
 from tests.parallel.checkpoint.test_manifest import checkpoint
 
 TINY = "--net", "mlp:8,relu", "--steps", 2, "--reduction", "plain"

@@ -10,7 +10,7 @@ from gridgrad.experiments.partition import read_parts, write_hypergraph
 from gridgrad.parallel.partitioning.good_partition import read_owners
 from gridgrad.parallel.partitioning.hypergraph import Hypergraph
 from gridgrad.parallel.partitioning.network_hypergraph import measure, of_network
-from tests.experiments.called import run_main
+from tests.experiments.programs import run_main
 
 NEEDS_PARTITIONER = pytest.mark.skipif(not find_spec("mtkahypar"), reason="needs mtkahypar")
 

@@ -17,8 +17,7 @@ from gridgrad.nn import BatchNorm, Linear, ReLU, Sequential
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.checkpoint.manifest import digest
-from tests.experiments.called import run_main
-from tests.experiments.programs import assert_refused, refusal, trained
+from tests.experiments.programs import assert_refused, refusal, run_main, trained
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder
 from tests.parallel.equality import grids

@@ -13,7 +13,7 @@ import pytest
 from gridgrad.experiments import slurm
 from gridgrad.experiments.parts.slurm_script import script
 from gridgrad.parallel.job.run import UserError
-from tests.experiments.called import run_main
+from tests.experiments.programs import run_main
 
 TRAIN = "train", "--dataset", "airfoil", "--checkpoint", "c"
 SWEEP = "sweep", "--ranks", "1"

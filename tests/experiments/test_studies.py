@@ -14,7 +14,7 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.nn.zoo.network_names import build
 from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
 from gridgrad.parallel.training import minibatch_indices
-from tests.experiments.called import run_main
+from tests.experiments.programs import run_main
 from tests.experiments.test_export import NEEDS_SIMGRID
 from tests.mpi import mpi
 

@@ -10,7 +10,7 @@ from gridgrad.experiments.parts import summary_layers
 from gridgrad.experiments.parts.summary_layers import pass_times, step_times
 from gridgrad.nn import Concat, Conv2d, Flatten, Linear, MaxPool2d, Residual, Sequential, Tanh
 from gridgrad.nn.sequence import with_branches
-from tests.experiments.called import run_main
+from tests.experiments.programs import run_main
 
 # ----- passes
 

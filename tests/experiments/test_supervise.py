@@ -13,7 +13,7 @@ from gridgrad.experiments.supervise import HALTED, fitting, grids_of
 from gridgrad.parallel.checkpoint.manifest import Manifest, new_folder
 from gridgrad.parallel.checkpoint.shard_file import sha256
 from gridgrad.parallel.job.run import CHECKPOINTED
-from tests.experiments.called import run_main
+from tests.experiments.programs import run_main
 
 # Plays the launcher. How a start ends is in a file start-N, as lines of the shell; one without a file completes the training.
 LAUNCHER = """#!/bin/sh

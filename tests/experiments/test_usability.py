@@ -15,7 +15,7 @@ from gridgrad.experiments.studies.usability.__main__ import (
     source,
 )
 from gridgrad.parallel.training.network import ParallelSequential
-from tests.experiments.called import run_main
+from tests.experiments.programs import run_main
 from tests.mpi import mpi
 
 

@@ -7,10 +7,9 @@ import pytest
 from gridgrad.experiments.plots import compare, curves, scaling
 from gridgrad.experiments.plots import style as looks
 from gridgrad.experiments.scaling.comparison import NOISE
-from tests.experiments.called import run_main
 from tests.experiments.figures import is_figure
 from tests.experiments.plots import made_up_lines as made_up
-from tests.experiments.programs import assert_refused
+from tests.experiments.programs import assert_refused, run_main
 from tests.experiments.scaling.made_up_studies import BUSY, ENVIRONMENT
 
 PATH_NAME = "mlp:512,512,512,relu"

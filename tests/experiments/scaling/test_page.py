@@ -12,7 +12,7 @@ from gridgrad.experiments.scaling import page
 from gridgrad.experiments.scaling.records import lines, tags
 from gridgrad.experiments.scaling.records import read as read_records
 from gridgrad.experiments.scaling.study import Study
-from tests.experiments.called import run_main
+from tests.experiments.programs import run_main
 from tests.experiments.scaling import made_up_studies as made_up
 
 EVIL = '<script>alert("x")</script>'

@@ -9,7 +9,7 @@ from gridgrad.experiments.scaling import environment, export, records
 from gridgrad.experiments.scaling.study import Curve, Study
 from gridgrad.experiments.scaling.summary import rows
 from gridgrad.parallel.job.run import UserError
-from tests.experiments.called import run_main
+from tests.experiments.programs import run_main
 from tests.experiments.scaling import made_up_studies as made_up
 
 

@@ -15,7 +15,7 @@ from gridgrad.experiments.scaling import environment, records, runs
 from gridgrad.experiments.scaling.runs import BUSY, ENOUGH, FAILED, REPEATED, rounds, settled
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.parallel.job.run import UserError
-from tests.experiments.called import run_main
+from tests.experiments.programs import run_main
 from tests.experiments.scaling import made_up_studies as made_up
 
 pytestmark = pytest.mark.mpi  # it starts jobs
