@@ -6,9 +6,8 @@ from dataclasses import KW_ONLY, dataclass, field
 import numpy as np
 
 from gridgrad.nn.device import to_device, xp
+from gridgrad.nn.files.documents import COUNT, check
 from gridgrad.parallel.sync.power_sgd import PowerSGDReduction
-
-MOST_STEPS = 1 << 53  # of a training
 
 
 @dataclass
@@ -41,12 +40,10 @@ class NetworkState:
 
     def load(self, state):
         """Take over a state of the same names. ValueError if its step is none. Collective."""
-        step = state.numbers["step"]
-        if type(step) is not int or not 0 <= step < MOST_STEPS:
-            raise ValueError(f"{step!r} is no number of training steps")
+        check(state.numbers["step"], COUNT, "its step")
         with self.net.exclusive():
             copy_over(state, self.state())
-        self.net.step = step
+        self.net.step = state.numbers["step"]
 
 
 class OptimizerState:
