@@ -19,12 +19,9 @@ import pytest
 from gridgrad.experiments.common.programs import FRONT, STUDY, parser_of, studies
 from gridgrad.experiments.launching.start_ranks import mpiexec
 from tests.datasets.made_up_mnist import write_mnist
-from tests.docs.pages import BLOCK
+from tests.docs.pages import BLOCK, PAGES, ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 RUN = [ROOT / "README.md", ROOT / "docs" / "tutorial.md"]
-PAGES = [*RUN, ROOT / "CONTRIBUTING.md", *sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)]
-PAGES = list(dict.fromkeys(PAGES))
 RESULTS = [ROOT / "CHANGELOG.md", *sorted((ROOT / "results").rglob("*.md"))]
 PROGRAMS = ROOT / "docs" / "extending"  # pages whose blocks of Python are one program: see tests/docs/test_extending.py
 BEGINNINGS = "gridgrad ", "make ", "mpiexec ", "python ", "sudo ", ".venv/"

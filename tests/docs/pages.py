@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES += [path for path in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in path.parts]
 BLOCK = re.compile(r"^```(\{?[\w-]*\}?)(?: \S+)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHANGE = re.compile(r"^(?:--- a/\S+\n)?\+\+\+ b/(\S+)\n((?:(?!--- a/|\+\+\+ b/).*\n)+)", re.MULTILINE)
 

@@ -11,11 +11,10 @@ from docs.placed_ranks import on_every_rank
 from docs.shapes import runs, words
 from gridgrad.parallel.placement.partition import indices
 from tests.api.exports import documented
+from tests.docs import pages
 from tests.docs.pages import BLOCK, ROOT, blocks, changed, changes
 
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + [
-    path for path in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in path.parts
-]
+PAGES = [*pages.PAGES, ROOT / "CHANGELOG.md"]
 
 
 def test_the_tutorial_makes_the_serial_program_parallel():
