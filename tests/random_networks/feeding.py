@@ -39,8 +39,9 @@ def outputs(case, net):
     if case.feed not in READERS:
         return net.grid.comm.bcast(net.predict(x))
     part, size = data_set(case), max(1, len(x) - 1)
-    found = net.grid.comm.bcast(predict(net, part, READERS[case.feed](net, part), size))
-    said = evaluate(net, part, case.loss, READERS[case.feed](net, part), size)["loss"]
+    reader = READERS[case.feed](net, part)
+    found = net.grid.comm.bcast(predict(net, part, reader, size))
+    said = evaluate(net, part, case.loss, reader, size)["loss"]
     targets = to_device(part.targets(np.arange(len(part))))
     expected = LOSSES[case.loss]().forward(to_device(found), targets, Context(batch_size=len(part)))
     assert np.isclose(said, float(expected), rtol=1e-4 if case.dtype == "float32" else 1e-9), (said, expected, case)
