@@ -127,7 +127,8 @@ figures: venv
 	    --out results/laugier2018/predicted.png
 	touch results/.drawn
 
-results/.drawn: $(filter-out results/predicted-% results/mutants.jsonl,$(wildcard results/*.json results/*.jsonl results/laugier2018/tables.json))
+DRAWN_FROM = $(wildcard results/*.json results/*.jsonl results/laugier2018/tables.json)
+results/.drawn: $(filter-out results/predicted-% results/mutants.jsonl,$(DRAWN_FROM))
 	$(MAKE) figures
 
 peers: venv
