@@ -1,8 +1,8 @@
 """Whatever a new user types is answered: by what was asked for, or by one line that says what is wrong.
 
 A line of the table is STATUS | WORDS | TEXT: what follows `gridgrad`, the status with which it ends, and what it says of it. At
-status 2 TEXT stands in the one line of the error, else in what is printed. All are typed in a folder with a few made-up files,
-one after another. What some programs refuse is in test_refusals.py.
+status 2 TEXT stands in the one line of the error, and nothing is written; else it stands in what is printed. All are typed in a
+folder with a few made-up files, one after another.
 """
 
 import shlex
@@ -39,36 +39,55 @@ LINES = """
 0 | train --net net.py:make --steps 2 | net.py:make@
 2 | train --batchsize 4 | did you mean --batch-size?
 2 | train --optimizer adma | did you mean adam?
-2 | train --simulate summit | --simulate is gone
 2 | train --lr nan | above 0
 2 | train --clip-norm 1 --protocol server:bsp | --protocol
-2 | train --net resnet18s --dataset mnist | did you mean resnet18?
 2 | train --net mlp:100000000000,relu | at most 4194304
 2 | summary --net net.py:make --shape 8,8,3 --outputs 2 | net.py, line 3: TypeError
-2 | train --dataset cifar | did you mean cifar10
 2 | train --dataset table:nothing.csv | nothing.csv
 2 | train --batch-size 5000 | larger than the data: 1202
 2 | train --grid batch=2 | such as by mpiexec -n 2
 2 | train --grid 2x2 | AXIS=SIZE
 2 | train --plan out,in | 3
 2 | train --pipeline 1f1b --grid batch=1 | stages
-2 | train --reduction overlap:0 | overlap:0
-2 | train --protocol parallel-sgd:shuffle --augment flip | leave one of them out
 2 | train --validation 1e-4 | --validation 0.0001
 2 | train --report folder | no ordinary file
+2 | train --trace t.otf2 | .json
+2 | train --trace x.json --report ./x.json | same file
 0 | sweep --nets mlp:4,relu --predict 1,2 --shape 4 --outputs 1 --out pre.jsonl | plot speedup pre
 0 | plot speedup pre.jsonl | pre-speedup.png
 2 | plot speedup folder/text.txt | text.txt, line 1
 2 | sweep mine.toml | unknown setting
+2 | sweep --predict 1,2 --out s.jsonl --machine no-machine | no-machine
 0 | partition --net lenet5 --ranks 2 --out o.h5 | --grid model=2 --plan o.h5
+2 | partition --net lenet5 --speeds 1,2 | --speeds
+2 | partition --net lenet5 --profile folder/text.txt | text.txt
 0 | explain --net lenet5 --ranks 2 --grid model=2 --plan o.h5 | ms waiting
 0 | explain --ranks 4 --grid model=4 --plan out --shares 5,1,1,1 | --shares 5,1,1,1
+2 | explain --net lenet5 --ranks 1099511627776 | 16777216
+2 | explain --net lenet5 --ranks 2 --memory 0.0001 | the largest layer
+2 | explain --net lenet5 --gpus 4 --ranks-per-node 4 | --gpus
+2 | explain --net lenet5 --grid stage=2 --cuts 3,4 | cuts 3,4
+2 | explain --net lenet5 --grid stage=2 --pipeline async:2 --export none | async:2
+2 | explain --net lenet5 --grid batch=2 --out x.png | x.png
+2 | study autoencoder --widths 5,x | --widths
+2 | study autoencoder --grid model=2 | 2 places
+2 | calibrate --out /proc/no/m.json | /proc/no
+2 | study convergence --dataset random:12x12x1,3,20 --batch-size 5 --out f.json --ways batch | 'batch' is for several ranks
+2 | study protocols --dataset random:12x12x1,3,20 --batch-size 5 --out f.json --samples 3 | --batch-size
+2 | study pruned --zeros 1 | --zeros
+2 | study simulators --measured m.jsonl | --machine
 0 | check | ok
 2 | check --ranks 2 | 2 ranks were asked for but 1 started
 2 | launch | number of ranks
 2 | launch 2 nothing.py | nothing.py
 2 | launch --rate 10 2 train | --hosts
 0 | slurm train --dataset airfoil | #SBATCH
+2 | slurm --time 1-24:00:00 -- train | --time
+2 | slurm -- trainn | did you mean train?
+2 | slurm --ranks-per-node 4 -- train --grid batch=3 | 3 places
+2 | slurm --kind array -- train | --kind array
+2 | slurm --kind requeue -- train | --checkpoint
+2 | slurm --kind requeue --time 5 -- train --checkpoint a | --warn 300
 2 | supervise --ranks 1 -- sweep | only train
 2 | supervise --ranks 1 -- train --steps 1 | --checkpoint
 2 | supervise -- train --checkpoint=c --grid batch=2 | give --grid to supervise
@@ -76,7 +95,9 @@ LINES = """
 0 | checkpoints c --verify | whole
 2 | checkpoints folder | folder has no checkpoints
 0 | predict c --data airfoil --out p.csv | written: p.csv
+2 | predict c --data airfoil --out p.txt | .csv or .npy
 0 | summary --net lenet5 --batch-size 8 | Conv2d
+2 | summary --net lenet5 --steps 3 | --steps
 2 | summary --measure --net mlp:1000000,1000000,relu | GiB
 """
 
@@ -99,6 +120,7 @@ def test_it_is_answered(line, here, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["gridgrad", *shlex.split(words)])
     monkeypatch.setattr(run, "run", lambda main: main())
     monkeypatch.setattr(command, "start", lambda name, arguments: run_main(monkeypatch, name, *arguments))
+    files = {path for path in here.rglob("*") if path.is_file()}
     try:
         command.main()
         ended, said = 0, capsys.readouterr().out
@@ -107,6 +129,8 @@ def test_it_is_answered(line, here, monkeypatch, capsys):
     except SystemExit as ending:
         ended, said = ending.code or 0, capsys.readouterr().out
     assert ended == int(status) and text in said and said, said
+    if ended:
+        assert "\n" not in said.strip() and {path for path in here.rglob("*") if path.is_file()} == files
 
 
 def test_bash_completes_programs_options_and_choices(tmp_path):
