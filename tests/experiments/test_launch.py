@@ -5,27 +5,18 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+import uuid
 from pathlib import Path
 
 import pytest
 
 from gridgrad.experiments.common import programs
-from gridgrad.experiments.launching.start_ranks import FALSE_START, STARTS, find_mpiexec, mpiexec
+from gridgrad.experiments.launching import leftovers
+from gridgrad.experiments.launching.start_ranks import FALSE_START, STARTS, care_no_more, find_mpiexec, launch, mpiexec
 from gridgrad.parallel.checkpoint.manifest import found_in
-from gridgrad.parallel.job.own_process import MARK
+from gridgrad.parallel.job.own_process import MARK, OURS, SHARED_MEMORY
 from gridgrad.parallel.job.run import CHECKPOINTED
-from tests.killer import segments_of
 
-WAIT = """
-import time
-from mpi4py import MPI
-comm = MPI.COMM_WORLD
-comm.Barrier()
-comm.allreduce(1)
-open(f"ready-{comm.rank}", "w").close()
-time.sleep(120)
-"""
 HOURS = "--steps", "100000000", "--quiet", "--checkpoint", "c", "--checkpoint-steps", "1"
 LIMIT = 300  # seconds after which something hangs, however busy the machine is
 
@@ -37,50 +28,11 @@ def start(*words, cwd=None, stdout=subprocess.PIPE):
     return subprocess.Popen(command, cwd=cwd, env=env, stdout=stdout, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def working_in(folder):
-    """The ids of the processes whose folder this is."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if os.readlink(entry / "cwd") == str(folder):
-                found.append(int(entry.name))
-    return found
-
-
-def test_a_signal_ends_the_job_and_leaves_no_segment(tmp_path):
-    (tmp_path / "waiting_program.py").write_text(WAIT)
-    process = start("launch", "2", "waiting_program", cwd=tmp_path)
-    try:
-        deadline = time.monotonic() + LIMIT
-        while len(list(tmp_path.glob("ready-*"))) < 2:
-            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-            time.sleep(0.05)
-        segments = {path for rank in working_in(tmp_path) for path in segments_of(rank)}
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=LIMIT)
-    finally:
-        process.kill()
-    assert process.returncode not in (0, None)
-    assert segments and not [path for path in segments if path.exists()]
-
-
-def has_come(moment, folder):
-    """Whether what was started in a folder has come so far."""
-    if moment == "it trains":
-        return any(folder.glob("c/step*"))
-    found = False
-    for pid in working_in(folder):
-        with suppress(OSError):
-            found |= "libmpi" in Path(f"/proc/{pid}/maps").read_text()
-    return found
-
-
-@pytest.mark.parametrize(("ranks", "moment"), [(1, "MPI is loaded"), (2, "it trains")])
-def test_ctrl_c_ends_it_with_one_line_at_any_moment(ranks, moment, tmp_path):
+@pytest.mark.parametrize("words", [("train",), ("launch", "2", "train", "--grid", "batch=2")], ids=["alone", "launched"])
+def test_ctrl_c_ends_it_with_one_line(words, tmp_path):
     """It is sent to all processes of a terminal's foreground: the job that launch starts is not among them."""
-    words = ["launch", "2", "train", "--grid", "batch=2"] if ranks == 2 else ["train"]
     process = start(*words, *HOURS, cwd=tmp_path)
-    while not has_come(moment, tmp_path):
+    while not any(tmp_path.glob("c/step*")):
         assert process.poll() is None
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
@@ -108,35 +60,26 @@ def test_its_status_is_that_of_the_job_whose_output_it_passes_on(tmp_path):
         assert process.returncode == status and (status or stdout.count("hello") == 2)
 
 
-def test_who_stops_reading_is_no_error():
-    for words in ([], ["launch", "2", "train", "--grid", "batch=2", "--steps", "2"]):
-        process = start(*words)
-        process.stdout.close()
-        assert process.stderr.read() == "" and process.wait(LIMIT) == 0, words
-        process.stderr.close()
-
-
-def test_an_output_that_can_not_be_written_is_a_line():
-    for words in (["study"], ["launch", "1", "train", "--help"]):
-        with open("/dev/full", "w") as full:
-            process = start(*words, stdout=full)
-        _, stderr = process.communicate(timeout=LIMIT)
-        assert process.returncode == 2 and stderr.count("\n") == 1, words
-        assert stderr.endswith(": error: can not write the output: No space left on device\n")
+def test_an_output_that_nobody_reads_is_no_error_and_one_that_can_not_be_written_is_a_line():
+    words = "launch", "2", "train", "--grid", "batch=2", "--steps", "2"
+    process = start(*words)
+    process.stdout.close()
+    assert process.stderr.read() == "" and process.wait(LIMIT) == 0
+    process.stderr.close()
+    with open("/dev/full", "w") as full:
+        process = start(*words, stdout=full)
+    _, stderr = process.communicate(timeout=LIMIT)
+    assert process.returncode == 2 and stderr.count("\n") == 1
+    assert stderr.endswith(": error: can not write the output: No space left on device\n")
 
 
 def test_programs_files_and_modules_that_run_are_found(tmp_path):
-    ours = ["-m", "gridgrad", "train"]
-    assert programs.words_of("train") == programs.words_of("gridgrad.experiments.train") == programs.as_module("train") == ours
+    assert programs.words_of("train") == programs.words_of("gridgrad.experiments.train") == ["-m", "gridgrad", "train"]
     assert programs.words_of("json.tool") == ["-m", "json.tool"]
     (tmp_path / "mine.py").write_text("")
     assert programs.words_of(str(tmp_path / "mine.py")) == ["-m", "mpi4py", str(tmp_path / "mine.py")]
-    for name, message in (
-        ("experiments.pruned", "use gridgrad study pruned"),
-        ("nope.nope", "no program"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            programs.words_of(name)
+    with pytest.raises(ValueError, match="no program"):
+        programs.words_of("nope.nope")
 
 
 # ----- which launcher starts a job, how often, and on how many ranks
@@ -162,3 +105,86 @@ def test_the_launcher_is_the_one_of_mpiexec_if_it_is_there(monkeypatch):
         monkeypatch.setenv("MPIEXEC", words)
         with pytest.raises(OSError, match=message):
             find_mpiexec()
+
+
+# ----- what a job has left goes, and nothing of others
+
+RANK = """
+import mmap, os, sys, time
+path = os.path.join(sys.argv[1], f"mpich_shm_{os.getpid():x}_0")
+with open(path, "w+b") as file:
+    file.truncate(4096)
+    kept = mmap.mmap(file.fileno(), 4096)
+open(os.path.join(sys.argv[1], f"gridgrad_{os.environ['GRIDGRAD_JOB']}_x"), "w").close()
+print(path, flush=True)
+time.sleep(600)
+"""
+LAUNCHER = """
+import signal, sys
+from gridgrad.experiments.launching.start_ranks import launch
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # which a shell lets the programs ignore that it starts in the background
+process, caretaker = launch([sys.argv[1]], 1, [], stdout=None)
+print(caretaker.args[-1], process.pid, caretaker.pid, flush=True)
+process.wait()
+"""
+
+
+@pytest.fixture
+def stubborn(tmp_path):
+    """A launcher that starts one rank, which has files in shared memory, and does not end it."""
+    path = tmp_path / "mpiexec"
+    (tmp_path / "rank.py").write_text(RANK)
+    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit\n"{sys.executable}" "{tmp_path}/rank.py" {SHARED_MEMORY}\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def gone(paths, pids):
+    """Whether all of these files and processes go."""
+    deadline = time.monotonic() + LIMIT
+    while time.monotonic() < deadline:
+        running = [pid for pid in pids if os.path.exists(f"/proc/{pid}/exe")]  # which a process has until it has ended
+        if not running and not any(path.exists() for path in paths):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def pid_in(path):
+    return int(path.name.split("_")[2], 16)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGQUIT])
+def test_a_launcher_that_is_killed_leaves_neither_processes_nor_files_and_those_of_others_stay(number, stubborn):
+    process = subprocess.Popen([sys.executable, "-c", LAUNCHER, stubborn], stdout=subprocess.PIPE, text=True)
+    words = sorted((process.stdout.readline().split() for _ in range(2)), key=len)
+    path, (mark, *pids) = Path(words[0][0]), words[1]
+    other = uuid.uuid4().hex
+    others = [SHARED_MEMORY / f"mpich_shm_{other[:8]}_0", SHARED_MEMORY / f"{OURS}{other}_x", SHARED_MEMORY / f"{OURS}{other}"]
+    ours = [path, SHARED_MEMORY / f"{OURS}{mark}_x"]
+    assert all(one.exists() for one in ours)
+    try:
+        for one in others:
+            one.touch()
+        os.kill(int(pids[1]), signal.SIGTERM)  # as a batch system does: its caretaker does not end before its time
+        process.send_signal(number)
+        process.wait()
+        assert gone(ours, [pid_in(path), *pids]) and all(one.exists() for one in others)
+    finally:
+        for one in others:
+            one.unlink()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("ending", ["well", "badly", "badly and its caretaker was killed"])
+def test_a_job_that_fails_is_cleaned_up_and_one_that_ends_well_left_alone(ending, stubborn):
+    process, caretaker = launch([stubborn], 1, [], text=True)
+    path = Path(process.stdout.readline().strip())
+    if "killed" in ending:
+        caretaker.kill()
+    care_no_more(caretaker, ending == "well")
+    if ending == "well":
+        assert path.exists() and caretaker.returncode == -signal.SIGKILL
+        leftovers.clean_up(caretaker.args[-1], process.pid, {})
+    assert gone([path], [pid_in(path)]) and not list(SHARED_MEMORY.glob(f"{OURS}{caretaker.args[-1]}_*"))
+    process.communicate()
