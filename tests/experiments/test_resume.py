@@ -16,7 +16,7 @@ from gridgrad.datasets.part import Dataset, Part
 from gridgrad.experiments.common import train_setup
 from gridgrad.experiments.common.checkpoints import COMPLETE
 from tests.experiments.programs import assert_refused, run_main, trained
-from tests.experiments.test_report import digest_of
+from tests.experiments.test_run_parts import digest_of
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder
 

@@ -1,9 +1,13 @@
-"""The parts of a run: times, the best weights, and ranks that are slowed down."""
+"""The parts of a run: times, the best weights, ranks that are slowed down; and how a report is put together of them."""
+
+import hashlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from gridgrad.datasets.part import Part
+from gridgrad.experiments.common import report
 from gridgrad.experiments.run_changes import Handicap, Validation
 from gridgrad.experiments.run_parts import Run, Times
 from gridgrad.nn import MSE, SGD, BatchNorm, Linear, Residual, Sequential, SoftmaxCrossEntropy, Tanh
@@ -13,23 +17,22 @@ from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.training.relocation import relocate
 from tests.clock import Clock
 from tests.mpi import mpi
+from tests.parallel.equality import grids
+from tests.random_networks.case import Case
+from tests.random_networks.checks import grid_of, placed
 
 
 def part_of(x, y):
     return Part(x, y, 0.0, 1.0, y_mean=np.zeros(y.shape[1]), y_std=np.ones(y.shape[1]), dtype=np.float64)
 
 
-def run_of(grid, *parts, steps=9):
-    """A Run on a small regression, in float64, with epochs of 4 steps."""
-    net = parallelize(Sequential([Linear(3, 2)], dtype=np.float64), grid, reduction="overlap:1")
-    part = part_of(np.random.default_rng(0).standard_normal((40, 3)), np.zeros((40, 2)))
-    return Run(net, MSE(), SGD(net, lr=0.1), READERS["each"](net, part), steps, 4, parts)
-
-
 @mpi(1, 2)
 def test_steps_behind_the_first_ones_are_measured(comm):
+    """On a small regression, with epochs of 4 steps."""
     with ProcessGrid(comm, batch=comm.size) as grid:
-        run = run_of(grid, times := Times())
+        net, times = parallelize(Sequential([Linear(3, 2)], dtype=np.float64), grid, reduction="overlap:1"), Times()
+        part = part_of(np.random.default_rng(0).standard_normal((40, 3)), np.zeros((40, 2)))
+        run = Run(net, MSE(), SGD(net, lr=0.1), READERS["each"](net, part), 9, 4, [times])
         grid.world.all_reduce(np.ones(3), "before")
         run.begin()
         assert not grid.tally.records
@@ -38,11 +41,10 @@ def test_steps_behind_the_first_ones_are_measured(comm):
             if step == 3:
                 watch = times.watch
         run.after()
-        assert len(times.seconds) == 4 and min(times.seconds) > 0 and times.reference == []
-        assert times.watch is not watch, "the machine is watched anew"
+        assert len(times.seconds) == 4 and min(times.seconds) > 0 and times.watch is not watch
         assert {key[0] for key in grid.tally.records} == ({"gradients", "loss"} if comm.size > 1 else set())
         found = run.report()
-        assert (found["timed_steps"], found["samples_per_step"], found["core"]) == (4, 6, None) if comm.rank == 0 else not found
+        assert (found["timed_steps"], found["samples_per_step"]) == (4, 6) if comm.rank == 0 else not found
 
 
 @mpi(1, 2)
@@ -101,3 +103,67 @@ def test_a_handicap_pauses_in_proportion_to_what_was_computed(monkeypatch):
         milliseconds.append(1e3 * (clock.now - before))
     assert sum(clock.naps) == pytest.approx(3 * 0.06)
     assert milliseconds == pytest.approx([60, 60, 210], rel=0.01)
+
+
+# ----- reports
+
+
+class GatheredGrid:
+    """A grid whose ranks have measured these: a list of {(layer, kind): (calls, bytes, seconds)} for each rank."""
+
+    def __init__(self, ranks):
+        self.ranks = ranks
+        self.tally = SimpleNamespace(records={})
+
+    def gather(self, mine):
+        _, seconds, read, peak = mine
+        return [(records, seconds, read, peak) for records in self.ranks]
+
+
+def test_the_seconds_of_collectives_add_up_to_communicating_where_only_some_ranks_take_part():
+    loss, sums, sent = ("loss", "all-reduce"), ("gradients", "all-reduce"), ("1", "send")
+    ranks = [
+        {loss: (2, 16, 0.2), sums: (2, 100, 0.6), sent: (2, 50, 0.4)},
+        {loss: (2, 16, 0.4), sums: (2, 100, 0.8)},
+        {loss: (2, 16, 0.6)},
+        {loss: (2, 16, 0.2)},
+    ]
+    found = report.time_and_bytes(GatheredGrid(ranks), [2.0, 2.0], 0.0)
+    seconds = {(row["layer"], row["kind"]): row["seconds"] for row in found["communication"]}
+    assert seconds == pytest.approx({loss: 0.1, sums: 0.3 / 2, sent: 0.2 / 4})  # of a step, mean over 4 ranks
+    assert sum(seconds.values()) == pytest.approx(found["time"]["communicate"])
+    whole = sum(value[2] for rank in ranks for value in rank.values()) / 4 / 2
+    assert found["time"]["wait"] == pytest.approx(whole - found["time"]["communicate"])
+    assert found["time"]["compute"] == pytest.approx(2 - whole)
+
+
+def digest_of(arrays):
+    """What `report.digest` should find: of (name, array) pairs, of which those without an array are left out."""
+    sha = hashlib.sha256()
+    for name, value in arrays:
+        if value is not None:
+            sha.update(f"{name} {value.shape} {value.dtype}".encode() + value.tobytes())
+    return sha.hexdigest()
+
+
+LAYERS = [("Linear", 11), ("Tanh",), ("Residual", [], [("Linear", 11)]), ("Linear", 3)]
+
+
+@mpi(1, 3)
+def test_a_network_is_hashed_by_rows_as_if_it_were_gathered(comm, monkeypatch):
+    """At no time a rank has gathered more than a few rows, or what is stored in another shape."""
+    images = [("Conv2d", 5, 3), ("BatchNorm",), ("Tanh",), ("Linear", 7)]
+    cases = [Case(*one, sizes) for one in ((LAYERS, (6,)), (images, (6, 4, 2))) for sizes in grids(comm.size)]
+    cases += [Case(LAYERS, (6,), {"model": comm.size}, "hypergraph", owners="fine")]
+    for case in cases:
+        with grid_of(case, comm) as grid, monkeypatch.context() as patch:
+            net, gathered = placed(case, grid), []
+            expected, gather = digest_of(net.global_parameters()), net.global_value
+            patch.setattr(report, "ROWS", 80)
+            patch.setattr(net, "global_value", lambda p: gathered.append((p, gather(p))) or gathered[-1][1])  # noqa: B023
+            assert report.digest(net) == expected
+            for p, value in gathered:
+                stored = [q for _, q in net.parameters + net.buffers if q is p and q.stored_shape != q.shape]
+                assert value is None or stored or value.nbytes <= 80 or 1 in p.shape, p.shape  # or one row
+    serial = cases[0].network()
+    assert report.digest(serial) == digest_of(serial.global_parameters())
