@@ -1,6 +1,6 @@
 """The training program: what it adds to a network trains alike on every grid, and its report has what was measured.
 
-That grids, plans, reductions and the like train as one rank does is tested in tests/random_networks.
+That grids, plans, reductions, protocols and the like train as one rank does is tested in tests/random_networks.
 """
 
 import json
@@ -23,18 +23,16 @@ IMAGES = (
     "--dataset", "images:flowers,size=13", "--net", "resnet20", "--batch-size", 7, "--dtype", "float64", "--lr", 0.01,
     "--schedule", "constant", "--augment", "shift=2,flip", "--validation", 0.3, "--patience", 2, "--epochs", 4,
 )  # fmt: skip
-TABLE = "--dataset", "table:houses.csv,target=price", "--net", "mlp:7,5,tanh", "--batch-size", 11, "--dtype", "float64"
 OWNED = "--net", "mlp:17,13,relu", "--steps", 6, "--batch-size", 9, "--dtype", "float64"
 ALIKE = [  # (what is trained, how two ranks share it)
     (IMAGES, ("--grid", "height=2")),
-    (TABLE, ("--grid", "model=2", "--reader", "scatter")),
-    (OWNED, ("--grid", "model=2", "--plan", "owners.h5")),
+    (OWNED, ("--grid", "model=2", "--plan", "owners.h5", "--reader", "scatter")),
     (OWNED, ("--grid", "model=2", "--shares", "auto", "--handicap", "1=3", "--rebalance", 2)),
 ]
 
 
 def write_data(place):
-    """A folder of images in two classes, of which one is brighter; a table; owners of all outputs of OWNED."""
+    """A folder of images in two classes, of which one is brighter; owners of all outputs of OWNED."""
     random = np.random.default_rng(0)
     for part, count in (("train", 12), ("test", 5)):
         for label, name in enumerate(("dark", "light")):
@@ -42,13 +40,12 @@ def write_data(place):
             for number in range(count):
                 pixels = random.integers(90 * label, 160 + 90 * label, (14, 17, 3)).astype(np.uint8)
                 Image.fromarray(pixels).save(place / "flowers" / part / name / f"{number}.png")
-    np.savetxt(place / "houses.csv", random.normal(5, 2, (73, 4)), "%.6f", ",", header="size,price,age,floor", comments="")
     write_owners(partition(published("mlp:17,13,relu", [4], 1, "float64"), 2), place / "owners.h5")
 
 
 @mpi(2)
 def test_what_comes_from_files_or_changes_on_the_way_trains_alike(comm, monkeypatch):
-    """Images that vary, with early stopping; tables of which ranks read parts; partitions; shares that are measured."""
+    """Images that vary, with early stopping; partitions; shares that are measured."""
     with folder(comm) as place:
         if comm.rank == 0:
             write_data(Path(place))
@@ -81,18 +78,14 @@ def test_a_report_has_what_was_measured_and_what_was_printed(comm):
     assert found["steps"] == len(found["loss"]) == 2 * 13 and found["final_loss"] < found["loss"][0]
     if comm.rank == 0:  # who prints
         assert said.count(f"epoch 2: mean loss {np.mean(found['loss'][13:]):.6f}") == 1
-        assert f"test mean squared error {found['test_mse']:.5f}" in said and f"written: predictions {path}" not in said
-    assert found["versions"]["threads"] == 1 and len(found["params_digest"]) == 64 and found["peak_memory"] > 10**7
+        assert f"test mean squared error {found['test_mse']:.5f}" in said
     assert (found["time"]["communicate"] > 0) == bool(found["bytes"]) == (comm.size > 1)
-    took = found["seconds_per_step"]
-    assert took["min"] <= took["median"] <= took["max"] and all(value >= 0 for value in found["time"].values())
     # A step of the mean rank takes no less than the shortest one, and no more than the longest one.
+    took = found["seconds_per_step"]
     assert took["min"] / comm.size * 0.999 <= sum(found["time"].values()) <= took["max"] * 1.001
-    again, _ = trained(comm, *SETTINGS, "--grid", f"batch={comm.size}", "--quiet")
-    assert again["params_digest"] == found["params_digest"]
-    validated, _ = trained(comm, *SETTINGS, "--grid", f"batch={comm.size}", "--validation", 0.1)
-    assert len(validated["validation"]) == 2 and validated["steps"] == 2 * 12  # of (1202 - 120) samples
-    layers = {row["layer"] for row in validated["communication"]}
+    again, _ = trained(comm, *SETTINGS, "--grid", f"batch={comm.size}", "--validation", 0.1)
+    assert len(again["validation"]) == 2 and again["steps"] == 2 * 12  # of (1202 - 120) samples
+    layers = {row["layer"] for row in again["communication"]}
     assert layers == ({"gradients", "loss"} if comm.size > 1 else set()), "evaluations are not counted"
 
 
@@ -115,14 +108,42 @@ def test_several_ranks_refuse_alike_what_they_find_out_together_or_alone(tmp_pat
     (tmp_path / "mnist" / "train-images-idx3-ubyte.gz").write_bytes(b"\x1f\x8b damaged")
     assert_refused(2, "train", [
         (["--grid", "batch=3"], "3 places"),
-        (["--shares", "3,1"], "name it with --grid"),
         (["--grid", "batch=2", "--protocol", "local:2", "--reader", "scatter"], "use each"),
         (["--grid", "model=2", "--plan", "nowhere.h5"], "nowhere.h5"),
-        (["--grid", "model=2", "--plan", "hypergraph", "--rebalance", 2], "partition"),
         (["--grid", "batch=2", "--report", "/proc/no/r.json"], "/proc/no"),
         (["--grid", "batch=2", "--dataset", "mnist", "--data-dir", tmp_path], "train-images-idx3-ubyte"),
         (["--grid", "batch=2", "--lr", "1e30", "--net", "mlp:8,8,relu"], "first not finite: "),
+        (["--grid", "batch=2", "--lr", "1e30", "--protocol", "local:4"], "step "),
     ], ["--steps", 9, "--net", "mlp:8,relu", "--quiet"])  # fmt: skip
+
+
+# ----- update protocols
+
+
+@mpi(2)
+def test_an_asynchronous_server_with_a_straggler_reports_turns_and_staleness(comm):
+    words = "--grid", "batch=2", "--protocol", "server:asp", "--handicap", "1=3"
+    found, printed = trained(comm, *SETTINGS, *words)
+    assert (found["P"], found["workers"], found["protocol"], found["interval"]) == (2, 2, "server:asp", 1)
+    assert sum(found["turns"]) == 2 * 26 and len(found["loss"]) == 26 and np.isfinite(found["loss"]).all()
+    assert sum(found["staleness"].values()) == 2 * 52  # each of two servers has had every gradient
+    assert found["effective_batch"] == 48.5 and found["protocol_memory"] > 0
+    assert sum(row["bytes"] for row in found["communication"] if row["layer"] == "protocol") > 0
+    assert comm.rank or "effective batch 48.5, exchange in every turn" in printed
+
+
+@mpi(2)
+def test_samples_move_between_workers_that_have_sorted_ones(comm):
+    """All that a worker has otherwise is one half of the range of the targets."""
+    ways = "parallel-sgd:epoch", "parallel-sgd:epoch:shuffle", "parallel-sgd:exchange"
+    words = *SETTINGS, "--sorted", "--grid", "batch=2", "--protocol"
+    apart, shuffled, exchanged = (trained(comm, *words, way)[0] for way in ways)
+    assert shuffled["test_mse"] < 0.9 * apart["test_mse"] and exchanged["test_mse"] != apart["test_mse"]
+    sent = [row for row in exchanged["communication"] if row["layer"] == "exchange: samples"]
+    assert len(sent) == 1 and sent[0]["kind"] == "exchange" and sent[0]["bytes"] > 0
+
+
+# ----- as a user starts it
 
 
 def test_it_runs_without_mpiexec_and_on_several_ranks_prints_once(tmp_path):
