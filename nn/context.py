@@ -11,7 +11,8 @@ from math import prod
 from typing import Any
 
 from gridgrad.nn.device import Array, empty, xp
-from gridgrad.nn.kernels.workspace import Workspace
+from gridgrad.nn.graphs import Graphs
+from gridgrad.nn.kernels.workspace import Workspace, scratch
 from gridgrad.nn.observer import Observer
 
 
@@ -91,6 +92,7 @@ class Context(dict[Any, Any]):
         self.begin(seed=0, step=0, batch_size=batch_size)
         self._gradients: list[Array] = [] if sharing is None else sharing._gradients  # flat buffers
         self._held: list[Array] = []
+        self.graphs = Graphs(self._arrays)
 
     def begin(self, seed: int, step: int, batch_size: int | None, first: int = 0, minibatch_size: int | None = None) -> None:
         """Start the next minibatch or micro-batch; the arguments are the attributes. minibatch_size: by default batch_size."""
@@ -124,6 +126,9 @@ class Context(dict[Any, Any]):
             yield
         finally:
             del self._held[len(self._held) - len(arrays) :]
+
+    def _arrays(self):
+        return [*scratch.arrays(), *self._gradients, *(array for kept in self.values() for array in kept.arrays())]
 
     @property
     def nbytes(self) -> int:

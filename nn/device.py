@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gridgrad.nn.kernels.cublas import CuBlas
+
 Array = npt.NDArray[Any]  # of the library in use, in type hints; CuPy's arrays have the same methods
 
 ALIGNMENT = 64  # bytes: the size of a cache line and of the widest vector registers
@@ -22,7 +24,7 @@ NO_TF32 = "--tf32 is for the products of a GPU: use --device gpu with it"  # on 
 class Cpu:
     """NumPy, with arrays in the host's memory."""
 
-    library, is_cpu, pinned_empty = np, True, staticmethod(np.empty)
+    library, is_cpu, records, pinned_empty = np, True, False, staticmethod(np.empty)
 
     def __init__(self, number=0, tf32=False):
         if tf32:
@@ -40,6 +42,9 @@ class Cpu:
 
     to_host = to_device
 
+    def add_product(self, a, b, out):
+        np.add(out, a @ b, out=out)
+
     def __str__(self):
         return "cpu"
 
@@ -47,7 +52,8 @@ class Cpu:
 class Gpu:
     """CuPy, with arrays in the memory of one GPU."""
 
-    is_cpu = False
+    is_cpu = records = False
+    own: dict[str, Any] = {}  # what takes the place of functions of CuPy
 
     def __init__(self, number=0, tf32=False):
         os.environ["CUPY_TF32"] = str(int(tf32))  # CuPy reads it before the first matrix product
@@ -60,6 +66,7 @@ class Gpu:
             cupy.cuda.Device(self.number).use()
             probe = cupy.ones((2, 2), np.float32)
             (probe @ probe).get()  # fails if the compiler or cuBLAS is missing, as in a CuPy without a toolkit
+            self._use_products(cupy, tf32)
         except ModuleNotFoundError as error:
             missing = "CuPy" if error.name in ("cupy", "cupyx") else f"CuPy's {error.name}"
             advice = 'pip install "cupy-cuda13x[ctk]", or use --device cpu'
@@ -67,6 +74,35 @@ class Gpu:
         except Exception as error:  # the driver, the runtime, the compiler and cuBLAS each raise a type of their own
             words = " ".join(str(error).split())[:200]
             raise ValueError(f"--device gpu: CuPy can not use a GPU here ({words}): use --device cpu") from None
+
+    def _use_products(self, cupy, tf32):
+        try:
+            self.products = CuBlas(cupy, tf32)
+        except LookupError:
+            return
+        self.records, self.add_product = graphs_wanted(), self.products.add_product
+        self.own = {"matmul": self.products.matmul, "dot": self.products.dot}
+
+    def add_product(self, a, b, out):
+        self.library.add(out, self.library.matmul(a, b), out=out)
+
+    def record(self, function):
+        """Record what the function does on the device: (its result, a function that starts that)."""
+        cuda = self.library.cuda
+        stream, pool = cuda.Stream(non_blocking=True), cuda.MemoryPool()  # a graph has the memory that it allocates to itself
+        self.synchronise()
+        with stream, cuda.using_allocator(pool.malloc), self.products.on(stream):
+            stream.begin_capture()
+            try:
+                result = function()
+            finally:
+                graph = stream.end_capture()
+
+        def start():
+            graph.launch(cuda.get_current_stream())
+
+        start.memory = pool
+        return result, start
 
     def to_device(self, array, out=None):
         return self.library.asarray(array) if out is None else out.set(array)
@@ -87,6 +123,7 @@ class ArrayLibrary:  # looking up attributes of a SimpleNamespace takes three ti
     is_cpu: whether it is NumPy; use it only to choose between algorithms that compute the same."""
 
 
+_crossings, _recording = 0, False
 KINDS = {"cpu": Cpu, "gpu": Gpu}
 xp: Any = ArrayLibrary()
 
@@ -103,6 +140,7 @@ def use(name, number=0, tf32=False):
     _device = KINDS[name](number, tf32)
     vars(xp).clear()
     vars(xp).update((name, value) for name, value in vars(_device.library).items() if not name.startswith("__"))
+    vars(xp).update(getattr(_device, "own", {}))
     xp.is_cpu = _device.is_cpu
 
 
@@ -124,11 +162,15 @@ def empty(size, dtype):
 
 def to_device(array, out=None):
     """A host array as one of the device, on a CPU the same one, or copied to `out`, maybe not completely when this returns."""
+    if not xp.is_cpu and isinstance(array, np.ndarray):
+        _cross()
     return _device.to_device(array, out)
 
 
 def to_host(array, out=None):
     """An array of the device, for which this waits, as one of NumPy, on a CPU the same one, or copied to `out`."""
+    if not xp.is_cpu:
+        _cross()
     return _device.to_host(array, out)
 
 
@@ -159,7 +201,57 @@ def pinned_empty(size, dtype):
 def synchronise():
     """Wait until the device has finished all operations. On a CPU there is nothing to wait for."""
     if not xp.is_cpu:
+        _cross()
         _device.synchronise()
+
+
+# ----- graphs: see `nn/graphs.py`
+
+
+def records_graphs():
+    """Whether the device records graphs: a GPU of NVIDIA's, unless the environment variable GRIDGRAD_GRAPH is 0."""
+    return _device.records
+
+
+def record(function):
+    """(what function() returns, a function that does on the device again what it did there, without Python).
+    What it computes is computed at the first start. Raises the device's error if a graph can not hold something in it."""
+    global _recording
+    _recording = True
+    try:
+        return _device.record(function)
+    finally:
+        _recording = False
+
+
+def crossings():
+    """How often this process has waited for its device, or copied between it and the host."""
+    return _crossings
+
+
+def _cross():
+    global _crossings
+    if _recording:
+        raise RuntimeError("a graph can not wait for the device, nor copy between it and the host")
+    _crossings += 1
+
+
+def send(array, out=None):
+    """`to_device` for what a graph does before each replay: not one of the `crossings`."""
+    return _device.to_device(array, out)
+
+
+def add_product(a, b, out):
+    """out <- out + a @ b, of matrices on the device."""
+    _device.add_product(a, b, out)
+
+
+def graphs_wanted(environ=os.environ):
+    """Whether GRIDGRAD_GRAPH allows graphs. ValueError if it is neither 0 nor 1."""
+    said = environ.get("GRIDGRAD_GRAPH", "1")
+    if said not in ("0", "1"):
+        raise ValueError(f"GRIDGRAD_GRAPH must be 0 or 1, not '{said}'")
+    return said == "1"
 
 
 def describe():

@@ -13,6 +13,7 @@ import numpy as np
 from gridgrad.nn.arguments import fraction
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, xp
+from gridgrad.nn.graphs import number
 
 
 class Loss:
@@ -65,7 +66,7 @@ class SoftmaxCrossEntropy(Loss):
         if self.smoothing:
             rest = shifted.mean(axis=1) - xp.log(total[:, 0])
             own = own * own.dtype.type(1 - self.smoothing) + rest * own.dtype.type(self.smoothing)
-        return -own.sum(dtype=np.float64).item() / context.minibatch_size
+        return number(-own.sum(dtype=np.float64) / context.minibatch_size)
 
     def backward(self, context: Context) -> Array:
         kept = context[self]
@@ -92,7 +93,7 @@ class MSE(Loss):
     def forward(self, y: Array, target: Array, context: Context) -> float:
         context[self].difference = difference = y - target
         flat = difference.ravel()
-        return xp.dot(flat, flat).item() / (context.minibatch_size * y.shape[1])
+        return number(xp.dot(flat, flat).astype(np.float64) / (context.minibatch_size * y.shape[1]))
 
     def backward(self, context: Context) -> Array:
         difference = context[self].difference

@@ -8,12 +8,14 @@ of the step: this saves one pass over the array.
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from numbers import Real
 
 import numpy as np
 
 from gridgrad.nn.arguments import fraction, penalty_weight
-from gridgrad.nn.device import Array, to_device, xp
+from gridgrad.nn.device import Array, records_graphs, to_device, xp
+from gridgrad.nn.graphs import Graphs, upload
 from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.sequential import Sequential
 
@@ -51,7 +53,7 @@ class Optimizer:
         self.owned = zlib.crc32(repr([(part.start, part.stop) for part in parts]).encode())
         self._state = {name: xp.zeros(owned, params.dtype) for name in self.state_names}
         size = kernels().chunk if xp.is_cpu else max(owned, 1)
-        self.scratch = xp.empty(min(size, owned), params.dtype)
+        self.scratch, self._graphs = xp.empty(min(size, owned), params.dtype), Graphs()
         self.chunks: list[tuple[slice, Array, Array, list[Array]]] = []  # slice of the buffers, parameters, gradients, state
         position = 0
         for part in parts:
@@ -66,7 +68,7 @@ class Optimizer:
         """Update the parameters from the gradients, which are overwritten. The schedule is evaluated at step `net.step`."""
         lr = self.rate()
         self.updates += 1
-        constants = list(map(self._number, self.constants(lr)))
+        self._constants = list(map(self._number, self.constants(lr)))
         self.last_lr = lr
         factor = 1.0 if self.clip_norm is None else self._clipping()
         for where, p, g, state in reversed(self.chunks):  # the gradients of the last layers are final first
@@ -74,11 +76,19 @@ class Optimizer:
                 self.flat.ready(where)
             elif factor < 1:
                 xp.multiply(g, self._number(factor), out=g)
-            if self.l1 or self.l2:
-                self._add_penalties(p, g)
-            self.update(p, g, state, constants)
+            self._graphs.run(partial(self._update, p, g, state), (where.start, bool(lr)))
             self.flat.updated(where)
         self.flat.end_update()
+
+    def _update(self, p, g, state):
+        """Update a chunk, with the penalties."""
+        if self.l1 or self.l2:
+            self._add_penalties(p, g)
+        constants = self._constants
+        if records_graphs():  # in device memory, where a graph finds those of its step
+            array = upload(lambda: np.array(self._constants))
+            constants = [array[i] for i in range(len(constants))]
+        self.update(p, g, state, constants)
 
     def rate(self) -> float:
         """The learning rate of the next update. Raises ValueError if the schedule gives no finite number of at least 0."""

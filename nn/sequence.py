@@ -1,11 +1,14 @@
 """Layers that run one after another: their order, their passes, and which of them run as one."""
 
+from functools import partial
+
 from gridgrad.nn.device import xp
 from gridgrad.nn.layer import Layer
 from gridgrad.nn.layers.activations import ReLU
 from gridgrad.nn.layers.conv import Conv2d, PooledConv2d
 from gridgrad.nn.layers.normalisation import BatchNorm
 from gridgrad.nn.layers.pool import MaxPool2d
+from gridgrad.nn.observer import observed
 
 
 def name_and_order(layers, prefix=""):
@@ -102,6 +105,18 @@ class Chunk:
         elif self._first:
             context.run(self._first, "gradients", dy)
         return None
+
+    def both(self, loss, x, targets, context):
+        """Both passes of a step: write the gradients of all parameters, and return the loss of the outputs for x, a float."""
+        if context.observer is not None:
+            return self._both(loss, context, x, targets)
+        return context.graphs.run(partial(self._both, loss, context), (self, loss, context.minibatch_size), x, targets)
+
+    def _both(self, loss, context, x, targets):
+        outputs = self.forward(x, context)
+        value = observed(context.observer, loss, "forward", outputs, targets, context, context=context)
+        self.backward(observed(context.observer, loss, "backward", context, context=context), context, input_gradient=False)
+        return value
 
     def input_gradients(self, dy, context, input_gradient=True):
         """One half: returns the gradient of the input, or None, and keeps in the context what `parameter_gradients` needs."""

@@ -193,13 +193,14 @@ class Sequential(Observable):
         ValueError if the arguments do not fit together, Diverged if the loss is not finite."""
         self.check_own(optimizer)
         samples, targets = (to_device(array) for array in checked_minibatch(self, x, y, loss))
-        context = self.context
+        self.allocate()
+        context, inputs = self.context, as_input(samples, self.dtype)
         context.training = True
-        outputs = self.forward(samples, context)
-        value = observed(self.observer, loss, "forward", outputs, targets, context, context=context)
+        context.begin(self.seed, self.step, len(inputs))
+        self._attach_observer(context)
+        value = self.passes.both(loss, inputs, targets, context)
         if not isfinite(value):
             raise Diverged(explain_divergence(self, value, samples, context))
-        self.backward(observed(self.observer, loss, "backward", context, context=context), context)
         observed(self.observer, optimizer, "step")
         self.step += 1
         return value

@@ -72,19 +72,20 @@ class Array:
         return Array(found)
 
     def __setitem__(self, index, value):
-        self._host[unwrap(index)] = unwrap(value)
+        index, value = unwrap(index), unwrap(value)
+        do(lambda: self._host.__setitem__(index, value))
 
     def __len__(self):
         return len(self._host)
 
     def __bool__(self):
-        return bool(self._host)
+        return bool(read(self))
 
     def __float__(self):
-        return float(self._host)
+        return float(read(self))
 
     def __int__(self):
-        return int(self._host)
+        return int(read(self))
 
     def __repr__(self):
         return f"device {self._host!r}"
@@ -95,13 +96,13 @@ class Array:
         return None if self._host.base is None else Array(self._host.base)
 
     def __neg__(self):
-        return wrap(-self._host)
+        return computed(lambda: -self._host)
 
     def __abs__(self):
-        return wrap(abs(self._host))
+        return computed(lambda: abs(self._host))
 
     def __invert__(self):
-        return wrap(~self._host)
+        return computed(lambda: ~self._host)
 
     @property
     def T(self):
@@ -136,6 +137,37 @@ def wrap(value):
     return value
 
 
+# While a graph is recorded, as CUDA does: nothing is computed in arrays that are there already, and new ones get the values of
+# each replay. {"steps": functions without arguments, or None}
+recording = {"steps": None}
+
+
+def do(step):
+    """What changes an array: now or, while a graph is recorded, in each replay."""
+    if recording["steps"] is None:
+        step()
+    else:
+        recording["steps"].append(step)
+
+
+def computed(function):
+    """The Array that holds what the function returns; a view of an array that is there already stays one."""
+    found = wrap(function())
+    if recording["steps"] is not None:
+        for array in found if isinstance(found, (tuple, list)) else [found]:
+            if isinstance(array, Array) and array._host.base is None:
+                assert array is found, "only functions with one result are recorded"
+                recording["steps"].append(lambda: np.copyto(array._host, function()))
+    return found
+
+
+def read(array):
+    """What an Array holds, for the host, which a graph does not let read."""
+    if recording["steps"] is not None:
+        raise RuntimeError("a graph can not read back")
+    return array._host
+
+
 def _function(name, function, keywords):
     """`function` of NumPy on Arrays, with no other keywords than these."""
     keywords = set(keywords.split())
@@ -148,8 +180,11 @@ def _function(name, function, keywords):
             raise TypeError(f"{name}: out must be a device array")
         if out is not None and name in ("dot", "matmul") and any(a.dtype != out.dtype for a in arguments):
             raise ValueError(f"{name}: CuPy wants one type for the factors and the product")
-        result = function(*unwrap(arguments), **{key: unwrap(value) for key, value in options.items()})
-        return wrap(result) if out is None else out
+        arguments, options = unwrap(arguments), {key: unwrap(value) for key, value in options.items()}
+        if out is None and name not in ("copyto", "fill"):
+            return computed(lambda: function(*arguments, **options))
+        do(lambda: function(*arguments, **options))
+        return out
 
     call.__name__ = name
     return call
@@ -158,16 +193,19 @@ def _function(name, function, keywords):
 def _method(name, keywords):
     call = _function(name, lambda array, *arguments, **options: getattr(array, name)(*arguments, **options), keywords)
     if name in ("item", "tolist"):
-        return lambda self: getattr(self._host, name)()
+        return lambda self: getattr(read(self), name)()
     return lambda self, *arguments, **options: call(self, *arguments, **options)
 
 
 def _operator(name):
     def call(self, other):
-        result = getattr(self._host, name)(unwrap(other))
-        if result is NotImplemented:
-            return result
-        return self if name.startswith("__i") else wrap(result)
+        other = unwrap(other)
+        if name.startswith("__i"):
+            do(lambda: getattr(self._host, name)(other))
+            return self
+        if getattr(self._host, name)(other) is NotImplemented:
+            return NotImplemented
+        return computed(lambda: getattr(self._host, name)(other))
 
     return call
 
@@ -201,7 +239,7 @@ class Device:
     library, is_cpu, calls = library, False, Counter()
 
     def __init__(self, number=0, tf32=False):
-        self.number, self.tf32 = number, tf32
+        self.number, self.tf32, self.records = number, tf32, device.graphs_wanted()
         self.calls.clear()
 
     def empty(self, size, dtype):
@@ -230,6 +268,23 @@ class Device:
 
     def synchronise(self):
         self.calls["synchronised"] += 1
+
+    def add_product(self, a, b, out):
+        out += library.matmul(a, b)
+
+    def record(self, function):
+        steps = recording["steps"] = []
+        try:
+            result = function()
+        finally:
+            recording["steps"] = None
+
+        def start():
+            self.calls["replays"] += 1
+            for step in steps:
+                step()
+
+        return result, start
 
     def _count(self, what, array):
         self.calls[what] += 1

@@ -1,10 +1,10 @@
 """Arrays that are allocated once and reused, ways to split work into pieces that stay in the cache, and sums of columns."""
 
-from functools import lru_cache
 from math import prod
 
 from gridgrad.nn import device
 from gridgrad.nn.device import xp
+from gridgrad.nn.graphs import constant
 from gridgrad.nn.kernels.kernel_table import kernels
 
 DEVICE_BLOCK_BYTES = 1 << 28  # the size of a block on a GPU, which is faster with a few large calls
@@ -125,7 +125,7 @@ def column_sums(a, out):
     return xp.dot(_ones(len(a), a.dtype), a, out=out)  # three times as fast as sum(axis=0)
 
 
-@lru_cache(maxsize=64)
+@constant(maxsize=64)
 def _ones(count, dtype):
     """`count` ones, on the device. They must not be written to."""
     return xp.ones(count, dtype)

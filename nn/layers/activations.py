@@ -6,13 +6,14 @@ pass over the array, and `np.maximum` with the scalar 0 takes three times as lon
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import partial
 
 import numpy as np
 
 from gridgrad.nn.arguments import fraction
 from gridgrad.nn.context import Context
-from gridgrad.nn.device import Array, to_device, xp
+from gridgrad.nn.device import Array, xp
+from gridgrad.nn.graphs import constant, upload
 from gridgrad.nn.kernels.window import take
 from gridgrad.nn.kernels.workspace import flat_pieces, scratch
 from gridgrad.nn.layer import Layer, Part
@@ -52,7 +53,7 @@ class Activation(Layer):
         raise NotImplementedError
 
 
-@lru_cache(maxsize=64)
+@constant(maxsize=64)
 def zeros(shape, dtype):
     """Read-only zeros: of `shape` on a CPU, where broadcasting a single one would be slow; on a GPU a single one."""
     return xp.zeros(shape if xp.is_cpu else (1,), dtype)
@@ -240,17 +241,21 @@ class Dropout(Layer):
         if not context.training or self.p == 0:
             kept.mask = None
             return x
-        shape = self.shape or x.shape[1:]
+        threshold = min(round(self.p * 2**16), 2**16 - 1)
+        kept.mask = kept.workspace("mask", x.shape, x.dtype)
+        is_kept = upload(partial(self._bits, x.shape, context)) >= threshold
+        xp.multiply(is_kept, x.dtype.type(2**16 / (2**16 - threshold)), out=kept.mask)
+        return xp.multiply(x, kept.mask, out=kept.workspace("y", x.shape, x.dtype))
+
+    def _bits(self, x_shape, context):
+        """16 random bits for each element of an input of this shape."""
+        shape = self.shape or x_shape[1:]
         rows, features = self.rows(context.batch_size), slice(0, math.prod(shape))
         rows = slice(context.first + rows.start, context.first + rows.stop)
-        threshold = min(round(self.p * 2**16), 2**16 - 1)
         bits = random_block(context.seed, f"dropout {self.name}", features.stop, rows, features, np.uint16, context.step)
         if self.part is not None:
             bits = take(bits.reshape(-1, *shape), (slice(None), *self.part))
-        kept.mask = kept.workspace("mask", x.shape, x.dtype)
-        is_kept = to_device(bits.reshape(x.shape)) >= threshold
-        xp.multiply(is_kept, x.dtype.type(2**16 / (2**16 - threshold)), out=kept.mask)
-        return xp.multiply(x, kept.mask, out=kept.workspace("y", x.shape, x.dtype))
+        return bits.reshape(x_shape)
 
     def input_gradient(self, dy: Array, context: Context) -> Array:
         mask = context[self].mask

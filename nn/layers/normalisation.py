@@ -108,7 +108,7 @@ class BatchNorm(Layer):
         totals[:channels] = sums[0] + rows * near.astype(xp.float64)
         totals[channels] = rows
         self.sum_over_ranks(totals)
-        kept.count = max(float(totals[channels]), 1.0)
+        kept.count = xp.maximum(totals[channels], 1)  # on the device, so that nobody waits for it
         mean = totals[:channels] / kept.count
         apart = mean - near
         squares = self.sum_over_ranks(sums[1] - 2 * apart * sums[0] + rows * apart * apart)

@@ -6,13 +6,13 @@ such runs. Its columns are first copied apart: one array has the columns at the 
 at the second place, until a place of one window is the first place of the next window.
 """
 
-from functools import lru_cache
 from math import prod
 
 import numpy.typing as npt
 
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, xp
+from gridgrad.nn.graphs import constant
 from gridgrad.nn.kernels.window import COLUMNS, ROWS, Padding, Pixels, along, image_output, make_window, matching_slices, runs
 from gridgrad.nn.kernels.workspace import blocks, copy_runs, scratch
 from gridgrad.nn.layer import Layer
@@ -281,7 +281,7 @@ class Space:
             copy_runs(columns, apart)
 
 
-@lru_cache(maxsize=16)
+@constant(maxsize=16)
 def space_for(window, shape, outputs, dtype, on_cpu):
     """A Space with these arguments. It is kept, because many blocks have the same shape and making one takes long."""
     return Space(window, shape, outputs, dtype)

@@ -10,7 +10,7 @@ from operator import mul
 from typing import Any, NamedTuple
 
 from gridgrad.nn.context import Context
-from gridgrad.nn.device import as_input, to_device
+from gridgrad.nn.device import as_input, records_graphs, to_device
 from gridgrad.nn.observer import observed
 from gridgrad.parallel.pipeline.schedule import with_announcements
 from gridgrad.parallel.training.messages import BACKWARD, FORWARD
@@ -68,6 +68,7 @@ class Executor:
         self.stale = Counter()  # {updates between forward and backward: minibatches of asynchronous training}
         self.passes = {}  # {(chunk, number): (Context, version of the weights in forward)} of all that is open
         self.free, self._sharing = defaultdict(list), Context()  # {chunk: contexts to use again}
+        self._alone = False  # whether the forward pass has done the backward pass, too
         self._states = set()  # of (micro-batches open in each chunk, versions of the weights in use), at one time
         self._actions = {
             "F": self.forward, "B": self.backward, "I": self.backward, "W": self.backward, "U": self.update,
@@ -116,6 +117,12 @@ class Executor:
         context.progress = observer and observer.progress
         if self.messages:
             self._note_memory()
+        self._alone = self.messages is None and observer is None and records_graphs()
+        if self._alone:  # nothing happens between the passes, which may be one graph
+            x, labels = as_input(part.x, net.dtype), to_device(part.y)
+            self.losses[number] = self.chunks[chunk].both(self.trainer.loss, x, labels, context)
+            self.trainer.loss_known()
+            return
         x = as_input(part.x, net.dtype) if chunk == 0 else self.messages.get((FORWARD, chunk, number), part.samples)
         y = self.chunks[chunk].forward(x, context)
         if chunk < self.last:
@@ -130,6 +137,9 @@ class Executor:
 
     def backward(self, op, chunk, number):
         """B, or one of its halves, I and W. After B or W nothing of the pass is open."""
+        if self._alone:
+            self.free[chunk].append(self.passes.pop((chunk, number))[0])
+            return
         part, (context, version) = self.chunks[chunk], self.passes[chunk, number]
         context.observer = observer = self.net.observer
         context.progress = observer and observer.progress
