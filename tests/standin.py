@@ -153,11 +153,12 @@ def do(step):
 def computed(function):
     """The Array that holds what the function returns; a view of an array that is there already stays one."""
     found = wrap(function())
-    if recording["steps"] is not None:
-        for array in found if isinstance(found, (tuple, list)) else [found]:
-            if isinstance(array, Array) and array._host.base is None:
-                assert array is found, "only functions with one result are recorded"
-                recording["steps"].append(lambda: np.copyto(array._host, function()))
+    new = [
+        one for one in (found if isinstance(found, (tuple, list)) else [found]) if isinstance(one, Array) and one.base is None
+    ]
+    if recording["steps"] is not None and new:
+        assert new[0] is found, "only functions with one result are recorded"
+        recording["steps"].append(lambda: np.copyto(found._host, function()))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Convolution of channels-last images: three algorithms based on matrix products, and the rule that chooses between them.
+"""Convolution of channels-last images: algorithms based on matrix products, and the rule that chooses between them.
 
     y[n, p, q, f] = b[f] + sum_(i, j, c) x[n, p s + i - top, q s + j - left, c] w[i, j, c, f]
 
@@ -9,6 +9,7 @@ x: (n, H, W, C); w: (kh, kw, C, F); b: (F,); y: (n, P, Q, F); s: the stride. Pix
 | `Patches`, `RowPatches` | any shape                                     | im2col: the pixels under each window, times w |
 | `RowWinograd`           | kernels of 3 or 5 rows, stride 1              | fewer products of rows, and nothing unrolled  |
 | `Winograd`              | 3x3 and 5x5 kernels, stride 1, many channels  | fewest products, between transforms           |
+| `Shifted`               | large images, on a GPU                        | a product for each pixel of the kernel        |
 
 All work on blocks of images and rows, in memory that all layers share: blocks of about 1 MiB, which stay in the cache, and
 for `Winograd` up to two transformed kernels, up to four times as large as the kernel. Its largest errors relative to the
@@ -24,14 +25,18 @@ import numpy as np
 
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.kernel_table import kernels
-from gridgrad.nn.kernels.patches import unrolling
+from gridgrad.nn.kernels.patches import Patches, unrolling
+from gridgrad.nn.kernels.shifted import Shifted
 from gridgrad.nn.kernels.winograd import MOST_CHANNELS, ROW_TILES, TILES, RowWinograd, Winograd
 
 
 def algorithm(window, channels, filters, rows, columns, dtype, images):
     """The algorithm for a layer with C channels and F filters, and rows x columns outputs, by the kind of device and the table
-    in use alone: so results are bitwise reproducible. A GPU uses `Patches`: its library is best at large products."""
-    if dtype == np.float32 and xp.is_cpu and window.stride == (1, 1):
+    in use alone: so results are bitwise reproducible."""
+    if not xp.is_cpu:
+        way = Shifted if Shifted.pays(window, channels, filters, rows, columns) else Patches
+        return way(window)
+    if dtype == np.float32 and window.stride == (1, 1):
         return _cheapest(kernels(), window, channels, filters, rows, columns, images)
     return unrolling(window, channels)
 

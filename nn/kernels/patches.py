@@ -115,7 +115,11 @@ class Patches:
             self._scatter(dy, w.reshape(-1, w.shape[3]), dx, progress)
             return
         for window, gradients, turned, part in turned_convolutions(self.window, dy, w, dx):
-            unrolling(window, gradients.shape[3]).forward(gradients, turned, w[0, 0, 0, :0], part, progress)
+            self.of(window, gradients.shape[3]).forward(gradients, turned, w[0, 0, 0, :0], part, progress)
+
+    def of(self, window, channels):
+        """The algorithm for the convolutions that compute the gradient of the input."""
+        return unrolling(window, channels)
 
     def _scattering_pays(self, images, height, width, channels, filters):
         """Whether `_scatter` is the faster way to the gradient of an input of this size."""

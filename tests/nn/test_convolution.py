@@ -12,10 +12,11 @@ from gridgrad.nn.kernels import winograd
 from gridgrad.nn.kernels.convolution import algorithm
 from gridgrad.nn.kernels.kernel_table import PRESET, kernels, use
 from gridgrad.nn.kernels.patches import Patches, RowPatches, scattering_cost
+from gridgrad.nn.kernels.shifted import Shifted
 from gridgrad.nn.kernels.window import Window
 from gridgrad.nn.kernels.winograd import MOST_CHANNELS, POINTS, ROW_TILES, TILES, RowWinograd, Winograd
 
-pytestmark = pytest.mark.skipif(not xp.is_cpu, reason="a GPU always unrolls")
+pytestmark = pytest.mark.skipif(not xp.is_cpu, reason="arrays are those of the host")
 
 NO_PADDING = (0, 0), (0, 0)
 SHAPES = [  # (images, height, width, inputs, outputs, padding)
@@ -34,9 +35,12 @@ WINOGRADS = [
     *((5, f"Winograd {m}", partial(Winograd, m=m)) for m in TILES[5]),
 ]
 STRIDE_1 = [*WINOGRADS, (3, "RowPatches", RowPatches), (5, "RowPatches", RowPatches)]
-STRIDED = [("Patches", stride, Patches) for stride in ((1, 1), (2, 2), (3, 2), (1, 3), (2, 1), (5, 4))] + [
-    ("RowPatches", stride, RowPatches) for stride in ((1, 2), (1, 3))
-]
+STRIDES = {  # of each algorithm that has any
+    Patches: ((1, 1), (2, 2), (3, 2), (1, 3), (2, 1), (5, 4)),
+    RowPatches: ((1, 2), (1, 3)),
+    Shifted: ((1, 1), (2, 2), (3, 2), (5, 4)),
+}
+STRIDED = [(make.__name__, stride, make) for make, strides in STRIDES.items() for stride in strides]
 
 
 def named(parameters):
