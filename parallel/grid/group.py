@@ -286,15 +286,27 @@ class Group:
         return Transfer(self, layer, "exchange", blocks.nbytes, steps(), sum(map(bool, counts)))
 
     def start_point_to_point(self, outgoing, incoming, layer, kind):
-        """Begin to send the host array `outgoing[r]` to each other rank r and to receive `incoming[r]`; return a Transfer.
+        """Begin to send the array `outgoing[r]` to each other rank r and to receive `incoming[r]`; return a Transfer.
         For empty ones there is no message. kind: counted as such."""
         sizes = [array.nbytes for rank, array in enumerate(outgoing) if array.size and rank != self.rank]
         tag = self.next_tag()
 
         def steps():
-            yield self.point_to_point(outgoing, incoming, tag)
+            given, received = outgoing, incoming
+            if not xp.is_cpu:
+                given, received = self._on_host(outgoing, Staging.outgoing), self._on_host(incoming, Staging.incoming)
+            yield self.point_to_point(given, received, tag)
+            if not xp.is_cpu:
+                for buffer, array in zip(received, incoming, strict=True):
+                    staging.arrived(buffer, array)
 
         return Transfer(self, layer, kind, sum(sizes), steps(), len(sizes))
+
+    def _on_host(self, arrays, buffer):
+        """What `buffer`, a method of Staging, gives instead of `arrays`, which travel together: to each one its own."""
+        others = {id(array): array for rank, array in enumerate(arrays) if array.size and rank != self.rank}
+        found = {key: buffer(Staging(), array) for key, array in others.items()}  # one, where several ranks get the same array
+        return [found.get(id(array), array) for array in arrays]
 
     def point_to_point(self, outgoing, incoming, tag):
         """Post the messages of `start_point_to_point` without counting them; return a RequestSet. tag: of `next_tag`.

@@ -165,9 +165,9 @@ class Placer:
             plan.behind(self, axis, layer)
 
     def _hides_gather(self, before, block):
-        """Whether to overlap the all-gather `before` with the products of the Linear `block`: if it crosses nodes, on CPUs."""
+        """Whether to overlap the all-gather `before` with the products of the Linear `block`: if it crosses nodes."""
         gathers = type(before) is Redistribute and (before.source.dim, before.target) == (C, Replicate())
-        if not gathers or type(block) is not Linear or not before.source.partition.is_contiguous or not self.grid.on_cpus:
+        if not gathers or type(block) is not Linear or not before.source.partition.is_contiguous:
             return False
         return self.grid.spans_nodes(*(axis for axis in self.at if self.grid.group(axis) is before.group))
 

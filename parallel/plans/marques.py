@@ -216,11 +216,6 @@ class MasterAndSlaves(Plan):
     word, use = "marques", "get samples and parts of the weights from the first rank"
     weight, mixes, bounding_rank, axes = OUTPUTS, False, MASTER, (BATCH, MODEL)
 
-    def check(self, text, grid):
-        super().check(text, grid)
-        if not grid.on_cpus:
-            raise ValueError(f"plan '{text}' sends arrays of the host only: use --device cpu for all ranks, or another plan")
-
     def samples(self, split):
         return AtMaster(N, Split.at_rank(split.ranks, MASTER))
 

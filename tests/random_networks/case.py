@@ -168,8 +168,7 @@ class Case:
 
     def on_devices(self):
         """A Case without what is for CPUs alone."""
-        plan = ("out",) if self.plan == "marques" else self.plan
-        return replace(self, plan=plan, reduction="plain" if self.reduction == "shared" else self.reduction)
+        return replace(self, reduction="plain" if self.reduction == "shared" else self.reduction)
 
     # ----- how it is trained
 

@@ -1,7 +1,6 @@
 """The plan "marques": a master and its slaves send what equation 5.1 says. Random networks train with it, bit for bit."""
 
 import numpy as np
-import pytest
 
 from gridgrad.experiments.papers import marques2016_scaling as volumes
 from gridgrad.nn import (
@@ -18,7 +17,6 @@ from gridgrad.nn import (
 )
 from gridgrad.nn.sequence import shapes
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.placement.placements import MASTER
 from tests.mpi import mpi
 from tests.parallel.equality import block, grids
@@ -51,10 +49,3 @@ def test_a_step_sends_what_equation_5_1_says(comm):
                 assert comm.allreduce(mine) == volumes.marques_step(6, expected, sizes["batch"]), (sizes, weights)
                 rank = grid.coordinates["model"]
                 assert mine == 0 or not weights or rank == MASTER or weights[rank], "a slave without kernels sends nothing"
-
-
-@mpi(2)
-def test_other_devices_are_refused_by_all(comm):
-    use_device(comm, "stand-in,cpu")
-    with ProcessGrid(comm, model=comm.size) as grid, pytest.raises(ValueError, match="--device cpu for all ranks"):
-        parallelize(net_of(), grid, "marques")
