@@ -5,6 +5,7 @@ means the same in both libraries: no `where=`, no methods of ufuncs, and `out=` 
 """
 
 import os
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -86,23 +87,8 @@ class Gpu:
     def add_product(self, a, b, out):
         self.library.add(out, self.library.matmul(a, b), out=out)
 
-    def record(self, function):
-        """Record what the function does on the device: (its result, a function that starts that)."""
-        cuda = self.library.cuda
-        stream, pool = cuda.Stream(non_blocking=True), cuda.MemoryPool()  # a graph has the memory that it allocates to itself
-        self.synchronise()
-        with stream, cuda.using_allocator(pool.malloc), self.products.on(stream):
-            stream.begin_capture()
-            try:
-                result = function()
-            finally:
-                graph = stream.end_capture()
-
-        def start():
-            graph.launch(cuda.get_current_stream())
-
-        start.memory = pool
-        return result, start
+    def recording(self):
+        return Recording(self)
 
     def to_device(self, array, out=None):
         return self.library.asarray(array) if out is None else out.set(array)
@@ -116,6 +102,37 @@ class Gpu:
     def __str__(self):
         name = self.library.cuda.runtime.getDeviceProperties(self.number)["name"].decode()
         return f"{name}, CuPy {self.library.__version__}"
+
+
+class Recording:
+    """A `with` block in which a GPU does nothing: what it would do becomes graphs. It begins with `begin_piece`."""
+
+    def __init__(self, gpu):
+        self.gpu, self.cuda = gpu, gpu.library.cuda
+        self.stream, self.pool = self.cuda.Stream(non_blocking=True), self.cuda.MemoryPool()  # the memory of these graphs alone
+
+    def __enter__(self):
+        self.gpu.synchronise()
+        with ExitStack() as stack:
+            stack.enter_context(self.stream)
+            stack.enter_context(self.cuda.using_allocator(self.pool.malloc))
+            stack.enter_context(self.gpu.products.on(self.stream))
+            self.begin_piece()
+            self.stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error):
+        with self.stack:
+            if error[0]:
+                self.stream.end_capture()  # of what remains without use; raises where the error has ended it
+
+    def begin_piece(self):
+        self.stream.begin_capture()
+
+    def end_piece(self):
+        """A function that starts what was recorded since the last `begin_piece`."""
+        graph = self.stream.end_capture()
+        return lambda: graph.launch(self.cuda.get_current_stream())
 
 
 class ArrayLibrary:  # looking up attributes of a SimpleNamespace takes three times as long
@@ -213,13 +230,15 @@ def records_graphs():
     return _device.records
 
 
-def record(function):
-    """(what function() returns, a function that does on the device again what it did there, without Python).
-    What it computes is computed at the first start. Raises the device's error if a graph can not hold something in it."""
+@contextmanager
+def recording():
+    """A `with` block whose work on the device is recorded, and done for the first time when the pieces are started: see
+    `Recording`. It raises the device's error if a graph can not hold something."""
     global _recording
     _recording = True
     try:
-        return _device.record(function)
+        with _device.recording() as found:
+            yield found
     finally:
         _recording = False
 
@@ -227,6 +246,17 @@ def record(function):
 def crossings():
     """How often this process has waited for its device, or copied between it and the host."""
     return _crossings
+
+
+@contextmanager
+def uncounted():
+    """A `with` block whose `crossings` are not counted."""
+    global _crossings
+    before = _crossings
+    try:
+        yield
+    finally:
+        _crossings = before
 
 
 def _cross():

@@ -2,11 +2,12 @@
 
 Python needs longer to start the kernels of a small network than a GPU to run them. So a function of device arrays, such as both
 passes of a training step, runs twice as it is, is then recorded, and is replayed afterwards: the GPU does the same operations
-on the same memory, and no Python runs. Arguments are copied to where they were at the recording.
+on the same memory, and no Python runs. Arguments are copied to where they were at the recording. `between` is for what a graph
+can not hold, such as communication: the graph ends there, and another one begins behind it.
 
 What differs from step to step must therefore lie in device memory: `upload` makes an array anew before each replay. Numbers
-that a function reads from the device, by `number`, are read after it. A function that waits for the device, copies between
-it and the host, or communicates, as seen when it runs for the second time, is never recorded.
+that a function reads from the device, by `number`, are read after it. A function that waits for the device, or copies between
+it and the host, in another way, as seen when it runs for the second time, is never recorded.
 """
 
 from collections.abc import Callable
@@ -48,14 +49,16 @@ class Graphs:
 
 
 class Graph:
-    """What a function does, and all memory in which it does it."""
+    """What a function does, piece by piece, and all memory in which it does it."""
 
     def __init__(self, function, inputs, arrays):
         global now
-        self.inputs, self.uploads, now = [array.copy() for array in inputs], [], self
-        self.held = []
+        self.inputs, self.uploads, self.held, self.pieces = [array.copy() for array in inputs], [], [], []
+        now = self
         try:
-            self.result, self.start = device.record(lambda: function(*self.inputs))
+            with device.recording() as self.recording:
+                self.result = function(*self.inputs)
+                self.pieces.append(self.recording.end_piece())
         finally:
             now = None
         self.held += arrays()
@@ -65,8 +68,19 @@ class Graph:
             xp.copyto(own, array)
         for make, array in self.uploads:
             device.send(make(), array)
-        self.start()
+        for piece in self.pieces:
+            piece()
         return self.result.item() if isinstance(self.result, Number) else self.result
+
+
+def between(function: Callable[[], Any]) -> Any:
+    """Call a function that waits for the device, and return its result; where something is being recorded, it is called in each
+    replay, and this returns None."""
+    if now is None:
+        with device.uncounted():
+            return function()
+    now.pieces += [now.recording.end_piece(), function]
+    now.recording.begin_piece()
 
 
 class Number:

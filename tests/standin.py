@@ -8,8 +8,11 @@ GRIDGRAD_TEST_DEVICE=stand-in (or gpu) runs tests on it, and GRIDGRAD_TEST_DEVIC
 whose ranks have different devices: see `tests/conftest.py` and `tests/worker.py`.
 """
 
+import operator
 import os
 from collections import Counter
+from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -68,8 +71,8 @@ class Array:
         index = unwrap(index)
         found = self._host[index]
         if isinstance(found, np.generic):
-            found = self._host[(*(index if isinstance(index, tuple) else (index,)), Ellipsis)]
-        return Array(found)
+            index = (*(index if isinstance(index, tuple) else (index,)), Ellipsis)
+        return computed(lambda host: host[index], self._host)
 
     def __setitem__(self, index, value):
         index, value = unwrap(index), unwrap(value)
@@ -96,13 +99,13 @@ class Array:
         return None if self._host.base is None else Array(self._host.base)
 
     def __neg__(self):
-        return computed(lambda: -self._host)
+        return computed(operator.neg, self._host)
 
     def __abs__(self):
-        return computed(lambda: abs(self._host))
+        return computed(abs, self._host)
 
     def __invert__(self):
-        return computed(lambda: ~self._host)
+        return computed(operator.invert, self._host)
 
     @property
     def T(self):
@@ -150,16 +153,25 @@ def do(step):
         recording["steps"].append(step)
 
 
-def computed(function):
-    """The Array that holds what the function returns; a view of an array that is there already stays one."""
-    found = wrap(function())
-    new = [
-        one for one in (found if isinstance(found, (tuple, list)) else [found]) if isinstance(one, Array) and one.base is None
-    ]
-    if recording["steps"] is not None and new:
-        assert new[0] is found, "only functions with one result are recorded"
-        recording["steps"].append(lambda: np.copyto(found._host, function()))
+def computed(function, *arguments):
+    """The Array that holds function(*arguments); a view of an argument stays one."""
+    found = wrap(function(*arguments))
+    if recording["steps"] is not None:
+        results = found if isinstance(found, (tuple, list)) else [found]
+        taken = list(arrays_in(arguments))
+        if not all(any(np.may_share_memory(one._host, array) for array in taken) for one in results if isinstance(one, Array)):
+            assert results[0] is found, "only functions with one result are recorded"
+            recording["steps"].append(lambda: np.copyto(found._host, function(*arguments)))
     return found
+
+
+def arrays_in(value):
+    """The arrays of NumPy's in a value, and in tuples and lists within it."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for one in value:
+            yield from arrays_in(one)
 
 
 def read(array):
@@ -181,9 +193,11 @@ def _function(name, function, keywords):
             raise TypeError(f"{name}: out must be a device array")
         if out is not None and name in ("dot", "matmul") and any(a.dtype != out.dtype for a in arguments):
             raise ValueError(f"{name}: CuPy wants one type for the factors and the product")
+        if name == "may_share_memory":  # which looks at no element, so that CuPy answers on the host
+            return function(*unwrap(arguments))
         arguments, options = unwrap(arguments), {key: unwrap(value) for key, value in options.items()}
         if out is None and name not in ("copyto", "fill"):
-            return computed(lambda: function(*arguments, **options))
+            return computed(partial(function, **options), *arguments)
         do(lambda: function(*arguments, **options))
         return out
 
@@ -206,7 +220,7 @@ def _operator(name):
             return self
         if getattr(self._host, name)(other) is NotImplemented:
             return NotImplemented
-        return computed(lambda: getattr(self._host, name)(other))
+        return computed(lambda host, other: getattr(host, name)(other), self._host, other)
 
     return call
 
@@ -273,19 +287,26 @@ class Device:
     def add_product(self, a, b, out):
         out += library.matmul(a, b)
 
-    def record(self, function):
-        steps = recording["steps"] = []
+    @contextmanager
+    def recording(self):
+        self.begin_piece()
         try:
-            result = function()
+            yield self
         finally:
             recording["steps"] = None
+
+    def begin_piece(self):
+        recording["steps"] = []
+
+    def end_piece(self):
+        steps, recording["steps"] = recording["steps"], None
 
         def start():
             self.calls["replays"] += 1
             for step in steps:
                 step()
 
-        return result, start
+        return start
 
     def _count(self, what, array):
         self.calls[what] += 1

@@ -9,9 +9,11 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
+from gridgrad import nn
 from gridgrad.nn import device
 from gridgrad.nn.device import to_device, to_host, xp
-from gridgrad.parallel import ProcessGrid, use_device
+from gridgrad.nn.graphs import Graph, Graphs
+from gridgrad.parallel import ProcessGrid, distribute, use_device
 from gridgrad.parallel.grid.devices import Staging, is_cuda_aware, ranks_on_cpus, staging
 from tests import standin
 from tests.mpi import mpi
@@ -228,6 +230,73 @@ def test_arrays_that_travel_together_have_buffers_of_their_own(comm, monkeypatch
         grid.group("model").start_point_to_point([sent] * 3, received, "test", "hand out").wait()
         assert (standin.Device.calls["to host"], standin.Device.calls["to device"]) == (1, 2)
         assert [to_host(one)[1] for one in received] == [rank + 1 if rank != comm.rank else 0 for rank in range(3)]
+
+
+# ----- graphs
+
+
+def layers():
+    return [
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.3),
+        nn.Flatten(),
+        nn.Linear(128, 9),
+        nn.ReLU(),
+        nn.Linear(9, 5),
+    ]
+
+
+def trained_on_stand_in(comm, monkeypatch, graphs, grid, make_optimizer):
+    """(losses, weights, what was counted of communication, the graphs) of ten steps, every fourth with a smaller minibatch."""
+    monkeypatch.setenv("GRIDGRAD_GRAPH", graphs)
+    use_device(comm, "stand-in")
+    with ProcessGrid(comm, **grid) as made:
+        net = distribute(nn.Sequential(layers(), seed=1, input_shape=(8, 8, 3)), made)
+        net.allocate()
+        loss, optimizer, random, losses = nn.SoftmaxCrossEntropy(), make_optimizer(net), np.random.default_rng(0), []
+        for step in range(10):
+            count = 5 if step % 4 == 3 else 11
+            x, y = random.standard_normal((count, 8, 8, 3)), random.integers(0, 5, count)
+            losses.append(net.learn(x, y, loss, optimizer))
+        counted = {key: (record.calls, record.bytes) for key, record in made.tally.records.items()}
+        kinds = [type(found) for found in net.context.graphs._known.values()]
+        return losses, net.state_dict(everywhere=True), counted, kinds.count(Graph)
+
+
+@mpi(1, 2, 3)
+def test_steps_as_graphs_give_the_same_bits_and_messages(comm, monkeypatch):
+    """A graph may not read back, nor compute while it is recorded; what changes from step to step lies in device memory."""
+    for axis in "batch", "model", "height":
+        for make_optimizer in (
+            lambda net: nn.SGD(net, lr=lambda step: 0.1 / (1 + step), momentum=0.9, l2=0.01),
+            lambda net: nn.AdamW(net, 0.01, l1=0.01),
+        ):
+            plain, graphs = (
+                trained_on_stand_in(comm, monkeypatch, wanted, {axis: comm.size}, make_optimizer) for wanted in ("0", "1")
+            )
+            assert plain[0] == graphs[0] and plain[2] == graphs[2] and (plain[3], graphs[3]) == (0, 1)
+            assert all(np.array_equal(plain[1][name], graphs[1][name]) for name in plain[1])
+
+
+def test_a_function_that_reads_back_or_depends_on_the_host_is_no_graph(monkeypatch):
+    monkeypatch.setenv("GRIDGRAD_GRAPH", "1")
+    device.use("stand-in")
+    cases = {
+        "reads": lambda x: xp.add(x, float(x[0])),
+        "copies": lambda x: xp.add(x, to_device(to_host(x))),
+        "fits": lambda x: x + x,
+    }
+    for name, function in cases.items():
+        graphs, x = Graphs(), to_device(np.arange(3.0))
+        results = [to_host(graphs.run(function, name, x)).tolist() for _ in range(4)]
+        assert results == [to_host(function(x)).tolist()] * 4
+        assert [type(found) for found in graphs._known.values()] == [Graph if name == "fits" else type(None)]
+    monkeypatch.setenv("GRIDGRAD_GRAPH", "yes")
+    with pytest.raises(ValueError, match="GRIDGRAD_GRAPH must be 0 or 1"):
+        device.use("stand-in")
 
 
 # ----- everything, on the stand-in

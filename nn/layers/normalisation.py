@@ -112,7 +112,7 @@ class BatchNorm(Layer):
         mean = totals[:channels] / kept.count
         apart = mean - near
         squares = self.sum_over_ranks(sums[1] - 2 * apart * sums[0] + rows * apart * apart)
-        for buffer, newest in (self.mean, mean), (self.variance, squares / max(kept.count - 1, 1.0)):
+        for buffer, newest in (self.mean, mean), (self.variance, squares / xp.maximum(kept.count - 1, 1)):
             old = buffer.value * (1 - self.momentum)
             buffer.value[...] = old + self.momentum * newest.astype(old.dtype)
         return mean, xp.maximum(squares / kept.count, 0)

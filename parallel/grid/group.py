@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -23,6 +24,7 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.nn.device import synchronise, xp
+from gridgrad.nn.graphs import between
 from gridgrad.nn.observer import Observable
 from gridgrad.parallel.grid.collectives import sent_by_rank
 from gridgrad.parallel.grid.devices import Staging, staging
@@ -186,6 +188,10 @@ class Group:
 
     def _run(self, operation, layer, elements, own, outgoing, incoming, counts=None):
         """Carry out an Operation. elements, own: see `Collective.sent`. outgoing, incoming: arrays, the same one in place."""
+        call = partial(self._run_now, operation, layer, elements, own, outgoing, incoming, counts)
+        call() if on_host(outgoing, incoming) else between(call)
+
+    def _run_now(self, operation, layer, elements, own, outgoing, incoming, counts):
         sent = sent_by_rank(operation.kind, elements, own, self.size, self.rank)
         with Call(self, operation.kind, layer, sent and sent * outgoing.itemsize):
             given, received = (outgoing, incoming) if xp.is_cpu else staging.on_host(outgoing, incoming)
@@ -210,8 +216,8 @@ class Group:
             if into is not None:
                 into[...] = incoming
 
-        sent = sent_by_rank(operation.kind, elements, own, self.size, self.rank)
-        return Transfer(self, layer, operation.kind, sent * outgoing.itemsize, steps())
+        sent = sent_by_rank(operation.kind, elements, own, self.size, self.rank) * outgoing.itemsize
+        return begun(lambda: Transfer(self, layer, operation.kind, sent, steps()), outgoing, incoming)
 
     def all_reduce(self, array, layer):
         """Sum `array` elementwise over the group, in place on every rank."""
@@ -274,24 +280,23 @@ class Group:
         if counts[self.rank] or out_counts[self.rank]:
             raise ValueError(f"an exchange brings nothing from a rank to itself: rank {self.rank} must have counts of 0 there, "
                              f"not {counts[self.rank]} and {out_counts[self.rank]}")  # fmt: skip
-        tag = self.next_tag()
 
-        def steps():
+        def steps(tag):
             stage = None if xp.is_cpu else Staging()
             given, received = stage.on_host(blocks, out) if stage else (blocks, out)
             yield self.point_to_point(pieces(given, counts), pieces(received, out_counts), tag)
             if stage:
                 stage.arrived(received, out)
 
-        return Transfer(self, layer, "exchange", blocks.nbytes, steps(), sum(map(bool, counts)))
+        messages = sum(map(bool, counts))
+        return begun(lambda: Transfer(self, layer, "exchange", blocks.nbytes, steps(self.next_tag()), messages), blocks, out)
 
     def start_point_to_point(self, outgoing, incoming, layer, kind):
         """Begin to send the array `outgoing[r]` to each other rank r and to receive `incoming[r]`; return a Transfer.
         For empty ones there is no message. kind: counted as such."""
         sizes = [array.nbytes for rank, array in enumerate(outgoing) if array.size and rank != self.rank]
-        tag = self.next_tag()
 
-        def steps():
+        def steps(tag):
             given, received = outgoing, incoming
             if not xp.is_cpu:
                 given, received = self._on_host(outgoing, Staging.outgoing), self._on_host(incoming, Staging.incoming)
@@ -300,7 +305,8 @@ class Group:
                 for buffer, array in zip(received, incoming, strict=True):
                     staging.arrived(buffer, array)
 
-        return Transfer(self, layer, kind, sum(sizes), steps(), len(sizes))
+        transfer = lambda: Transfer(self, layer, kind, sum(sizes), steps(self.next_tag()), len(sizes))  # noqa: E731
+        return begun(transfer, *outgoing, *incoming)
 
     def _on_host(self, arrays, buffer):
         """What `buffer`, a method of Staging, gives instead of `arrays`, which travel together: to each one its own."""
@@ -372,6 +378,36 @@ class Transfer:
             self.stopped = call.group.tally.clock.now()
             if told := call.group.tally.observer:
                 told.flight(call.group, call.layer, call.kind, self.bytes_sent, self.started, self.stopped)
+
+
+class DeviceTransfer:
+    """A Transfer of arrays of a device. A graph has it begin, and waits for it, anew in each replay."""
+
+    def __init__(self, begin):
+        self.begin = begin
+        between(self._begin)
+
+    def _begin(self):
+        self.transfer = self.begin()
+
+    def test(self):
+        return between(lambda: self.transfer.test())
+
+    def wait(self):
+        between(lambda: self.transfer.wait())
+
+    def __getattr__(self, name):
+        return getattr(self.transfer, name)
+
+
+def begun(begin, *arrays):
+    """What begin() returns, a Transfer of these arrays, or a DeviceTransfer with its methods."""
+    return begin() if on_host(*arrays) else DeviceTransfer(begin)
+
+
+def on_host(*arrays):
+    """Whether all arrays, or None, are in the host's memory."""
+    return xp.is_cpu or all(array is None or isinstance(array, np.ndarray) for array in arrays)
 
 
 # Takes the place of a Transfer where there is nothing to send.
