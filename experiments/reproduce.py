@@ -1,18 +1,21 @@
-"""Repeat the experiments of a paper, or of all of them, and put all numbers on one page.
+"""Repeat the experiments of a paper, or of several or all of them, and put all numbers on one page.
 
     gridgrad reproduce all
+    gridgrad reproduce hegde2016 marques2016
     gridgrad reproduce all --full
     gridgrad reproduce laugier2018
 
 For one paper: writes its tables (JSON), figures and a summary under results/PAPER. `--tables-only` starts no job: it takes the
 measurements that an earlier run left in tables.json, and computes everything else again.
 
-For all: measures a part of each paper again, in less than 12 minutes, or with `--full` all of it, in hours, and writes one page
-with the claims of the papers, and what is printed in them, measured and predicted: index.html, summary.md and items.json
-under results/reproduce. What is kept in results/PAPER stands beside it, whether it was measured again or not. Each part that is
-done is kept in a folder `state` beside the page, so that a run that was interrupted goes on where it was; remove that
-folder to measure everything anew. A part that fails does not keep others from running: the page says what is missing, and the
-exit status is 2.
+For several or all: measures a part of each paper again, in less than 12 minutes, or with `--full` all of it, in hours, and
+writes one page with the claims of the papers, and what is printed in them, measured and predicted: index.html, summary.md and
+items.json under results/reproduce. What is kept in results/PAPER stands beside it, whether it was measured again or not. Each
+part that is done is kept in a folder `state` beside the page, so that a run that was interrupted goes on where it was; remove
+that folder to measure everything anew. A part that fails does not keep others from running: the page says what is missing, and
+the exit status is 2.
+
+Where CuPy finds GPUs, hegde2016 and marques2016 measure them beside the CPUs.
 """
 
 import json
@@ -48,22 +51,22 @@ def main(words=None):
     args = options().parse_args(words)
     with user_input():
         check(args)
-    if args.paper == ALL:
-        everything(args)
-    else:
+    if len(papers(args)) == 1:
         one_paper(args)
+    else:
+        everything(args)
 
 
 def options():
-    parser = Parser(prog="reproduce", description="Repeat the experiments of a paper, or of all on one page.")
-    parser.add_argument("paper", choices=[*NAMES, ALL], help="the paper, or all of them")
+    parser = Parser(prog="reproduce", description="Repeat the experiments of a paper, or of several or all on one page.")
+    parser.add_argument("paper", nargs="+", choices=[*NAMES, ALL], help="the paper, several, or all of them")
     parser.add_argument(
         "--tables-only",
         action="store_true",
         help="start no job: write the tables, or the page, from formulas and the results of an earlier run",
     )
     parser.add_argument("--json", metavar="FILE", help="also write the tables, or what is on the page, to this file")
-    words = "folder for tables and figures; default results/PAPER, for all results/reproduce"
+    words = "folder for tables and figures; default results/PAPER, for several or all results/reproduce"
     parser.add_argument("--out", metavar="DIR", help=words)
     parser.add_argument("--data-dir", metavar="DIR", help="see train --help")
     parser.add_argument(
@@ -73,35 +76,38 @@ def options():
         help=f"numbers of ranks to run on (default: 1,2,4); {' and '.join(WITHOUT_RANKS)} have none",
     )
     parser.add_argument("--full", action="store_true", help=FULL)
-    words = (
-        f"all papers: minutes that it may take; parts that do not fit are left out; default {MINUTES:g}, and none with --full"
-    )
+    words = f"several papers: minutes it may take; parts that do not fit are left out; default {MINUTES:g}, none with --full"
     parser.add_argument("--minutes", type=number(above=0), metavar="M", help=words)
     return parser
+
+
+def papers(args):
+    """The names of the papers, in the order of the page."""
+    return [name for name in NAMES if name in args.paper or ALL in args.paper]
 
 
 def check(args):
     """Set --ranks to its default if it was left out. Raise ValueError for options that do not go together."""
     if args.ranks is None:
         args.ranks = [1, 2, 4]
-    elif args.paper in WITHOUT_RANKS:
-        raise ValueError(f"--ranks: the experiments of {args.paper} have no number of ranks: leave it out")
+    elif {*papers(args)} <= {*WITHOUT_RANKS}:
+        raise ValueError(f"--ranks: the experiments of {' and '.join(papers(args))} have no number of ranks: leave it out")
     if 1 not in args.ranks:
         raise ValueError("--ranks must hold 1: speedups are over the run on one rank")
-    if args.paper != ALL and args.minutes:
-        raise ValueError(f"--minutes goes with {ALL}")
+    if len(papers(args)) == 1 and args.minutes:
+        raise ValueError(f"--minutes goes with several papers, or with {ALL}")
 
 
 def check_job(args, ranks):
     """Raise ValueError for options that do not suit a job of so many ranks: see `programs.check_job`."""
     check(args)
-    if not args.tables_only and args.paper not in WITHOUT_RANKS:
+    if not args.tables_only and not {*papers(args)} <= {*WITHOUT_RANKS}:
         check_enough(max(args.ranks), ranks, "the largest run (see --ranks)")
 
 
 def one_paper(args):
     """Measure one paper, or take what was measured; write its tables, its figures and a summary."""
-    name = args.paper
+    [name] = papers(args)
     out = Path(f"results/{name}" if args.out is None else args.out)
     with user_input():
         paper = paper_of(name)
@@ -132,7 +138,7 @@ def one_paper(args):
 
 
 def everything(args):
-    """Measure all papers, what was not measured before, and write the page. UserError if anything failed."""
+    """Measure several papers, what was not measured before, and write the page. UserError if anything failed."""
     out = Path("results/reproduce" if args.out is None else args.out)
     with user_input():
         for path in (out / "index.html", *([] if args.json is None else [args.json])):
@@ -142,7 +148,7 @@ def everything(args):
         form = LONG if args.full else SHORT
         minutes = args.minutes or (None if args.full else MINUTES)
         found = measured(form, args, out / "state" / form, minutes and 60 * max(0.0, minutes - RESERVE))
-    written = page.made(NAMES, found, out, form)
+    written = page.made(papers(args), found, out, form)
     page.write(written, out)
     if args.json is not None:
         write_text(args.json, (out / "items.json").read_text())
@@ -164,9 +170,9 @@ def everything(args):
 
 
 def measured(form, args, state, seconds):
-    """{paper: Found} of the parts of all papers; a paper whose data are not there, so that it has no parts, has failed."""
+    """{paper: Found} of the parts of these papers; a paper whose data are not there, so that it has no parts, has failed."""
     parts, failures, start = {}, {}, time.monotonic()
-    for name in NAMES:  # which also prepares their data
+    for name in papers(args):  # which also prepares their data
         try:
             parts[name] = paper_of(name).module.to_measure(form, args.ranks, args.data_dir)
         except Exception as error:  # whatever it is, other papers can go on

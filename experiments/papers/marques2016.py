@@ -4,7 +4,8 @@ Tables: where the time of a training step goes (Figures 5.1 to 5.10), the speedu
 section 5.4 (Figures 5.11 to 5.15), and how long an epoch of the autoencoder of Appendix A takes. The master/slave algorithm is
 the plan "marques" (`parallel/plans/marques.py`); beside it stands the form without a master, the plan "out" on the same
 ranks. What runs is in `marques2016_runs.py`. On ranks that were not measured, a part of the step is predicted: the part that
-was measured on two, in the proportion that the cost model has for it.
+was measured on two, in the proportion that the cost model has for it. Where CuPy finds GPUs, they are measured too, a rank on
+each.
 
 The thesis is about unequal laptops at 5 MB/s. What equal cores that share a memory do decides only what is said of any ranks;
 the rest takes what is kept of two unequal ranks on emulated hosts, which `gridgrad sweep laptops.toml` measures again.
@@ -12,11 +13,13 @@ the rest takes what is kept of two unequal ranks on emulated hosts, which `gridg
 
 import re
 from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 
 from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.launching.start_ranks import mpiexec, printed_json, slots
 from gridgrad.experiments.papers import marques2016_scaling as scaling
 from gridgrad.experiments.papers.cited import Formula
@@ -24,6 +27,7 @@ from gridgrad.experiments.papers.expressions import MissingError
 from gridgrad.experiments.papers.marques2016_runs import (
     BATCH_SIZES,
     BY_SAMPLES,
+    GPUS,
     MANY_ROUNDS,
     NETWORKS,
     PARTS,
@@ -41,6 +45,7 @@ from gridgrad.experiments.papers.marques2016_scaling import KNOWN, SUMMED, said
 from gridgrad.experiments.papers.paper import kept
 from gridgrad.experiments.papers.parts import LONG, SHORT, PaperPart
 from gridgrad.experiments.plots.style import measured_on
+from gridgrad.nn import device
 from gridgrad.nn.files.documents import UNFIT, contents_of_lines
 from gridgrad.nn.layers.conv import Conv2d
 from gridgrad.parallel.grid.process_grid import GridDescription
@@ -57,6 +62,7 @@ EPOCHS = Path("results/marques2016/epochs.jsonl")
 TIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(\d+)s")
 SECONDS = Formula("a time in hours, minutes and seconds, in seconds", lambda text: seconds_of(text))
 NOTHING = "no such steps were measured: `gridgrad reproduce marques2016` does it"
+NO_GPU = "`gridgrad reproduce marques2016` does it where there are as many"
 UNEQUAL = "results/marques2016/unequal.json"
 SETTINGS = {  # of two unequal ranks: {name: (in words, the run of the first CPU alone, the form)}
     "memory": ("in memory", "alone", WITH_MASTER),
@@ -73,7 +79,7 @@ def to_measure(size, ranks, data_dir):
         (1, SHORT_SIZES, 1.0) if size == SHORT else (MANY_ROUNDS if size == LONG else ROUNDS, BATCH_SIZES, 3.0)
     )
     found = epochs(SHORT_STEPS if size == SHORT else STEPS)
-    for run, number in all_runs(ranks, rounds, NETWORKS, sizes):
+    for run, number in all_runs(ranks, rounds, NETWORKS, sizes, len(device.gpus())):
         settings, start = {"run": run.key, "seconds": seconds}, partial(printed, run, number, seconds)
         found.append(PaperPart(f"{run.key}, round {number}", start, run.about(seconds), settings))
     return found
@@ -131,7 +137,7 @@ def tables(measured=None):
     measured = measured or {}
     rows = split(measured.get("runs", {}))
     found = {
-        "split": rows, "5.1": table_5_1(rows), "rates": scaling.rate_rows(),
+        "split": rows, "5.1": table_5_1(rows), "on GPUs": gpu_rows(measured.get("runs", {})), "rates": scaling.rate_rows(),
         "scaling": [row for equation in scaling.EQUATIONS for row in scaling.rows(scaling.derived(equation))],
     }  # fmt: skip
     return found | {key: measured[key] for key in ("machine", "runs", "epochs") if key in measured}
@@ -231,6 +237,25 @@ def table_5_1(rows):
     return found
 
 
+def gpu_rows(runs):
+    """A row for each network, batch size and number of GPUs: how fast over one GPU, and over as many CPU cores."""
+    found, of = [], lambda *words: runs.get(MarquesRun(*words).key, ())
+    for network, batch, ranks in product(NETWORKS, BATCH_SIZES, GPUS):
+        which = network, batch, ranks, WITH_MASTER if ranks > 1 else ""
+        results = of(*which, "gpu")
+        row = {"network": network, "batch": batch, "GPUs": ranks, "how": "measured"}
+        for name, others in {"speedup": of(network, batch, 1, "", "gpu"), "over CPUs": of(*which)}.items():
+            by_rounds = ratios(results, others) or [None]
+            middle = by_rounds[0] and median(by_rounds)
+            row |= dict(zip((name, f"{name}, least", f"{name}, most"), (middle, min(by_rounds), max(by_rounds))))
+        if row["speedup"]:
+            seconds = {name: value for name, (value, *_) in parts(results).items()}
+            row |= {f"{name}, s": value for name, value in seconds.items()} | {"rounds": len(results)}
+            row |= {"communication, %": 100 * seconds["communication"] / seconds["step"]}
+            found.append(row | {"GPU": results[0]["versions"]["device"]})
+    return found
+
+
 def at(row):
     """At which batch size a row of `split` was measured, and in how many rounds."""
     return f"batch {row['batch']}" + (f", {rounds_of([row])}" if row["how"] == "measured" else "")
@@ -251,6 +276,8 @@ def names(tables):
     rows, runs = tables.get("split", ()), tables.get("runs", {})
     few = {(row["network"], row["batch"]) for row in rows if row["how"] == "measured" and row["rounds"] < REPEATED}
     by_case = {(row["network"], row["batch"], row["ranks"]): row for row in rows if row["form"] in (WITH_MASTER, "one rank")}
+    gpus = tables.get("on GPUs", ())
+    by_gpus = {(f"{row['network']}, batch {row['batch']}", row["GPUs"]): row for row in gpus}
 
     def two_equal(network=None):
         """Rows of two equal cores with a master, of the batch sizes of several rounds where a network is named."""
@@ -279,7 +306,19 @@ def names(tables):
         shares = [one[part][0] / one["step"][0] for one in (parts([result]) for result in runs[key])]
         return min(shares), max(shares)
 
+    def on_gpus(case, count):
+        """The row of a network and batch size, such as "50:500, batch 64"; MissingError where it was not measured."""
+        if (case, count) not in by_gpus:
+            raise MissingError(f"{case}, was not measured on {counted(count, 'GPU')}: {NO_GPU}")
+        return by_gpus[case, count]
+
+    def best_on_gpus(network, count):
+        """The row of the best speedup of so many GPUs; None unless all batch sizes were measured."""
+        found = [row for row in gpus if (row["network"], row["GPUs"]) == (network, count)]
+        return max(found, key=lambda row: row["speedup"]) if len(found) == len(BATCH_SIZES) else None
+
     return {
+        "on_gpus": on_gpus, "best_on_gpus": best_on_gpus, "no_gpu": "" if gpus else "No GPU was at hand.",
         "networks": NETWORKS, "batch_sizes": BATCH_SIZES, "two_equal": two_equal, "best": best, "part_range": part_range,
         "parts": PARTS, "case": by_case.get, "rounds_of": lambda some: rounds_of(some), "at": at,
         "speedup_range": lambda row: (row["speedup, least"], row["speedup, most"]), "rising": rising,

@@ -20,11 +20,11 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.experiments.common import report
-from gridgrad.experiments.common.options import Parser, add_grid, number, process_grid_of, user_input, whole
+from gridgrad.experiments.common.options import Parser, add_device, add_grid, number, process_grid_of, user_input, whole
 from gridgrad.experiments.common.problems import add_problem, minibatch, own_block
-from gridgrad.nn import LOSSES, SGD
+from gridgrad.nn import LOSSES, SGD, device
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel import parallelize, train_step
+from gridgrad.parallel import parallelize, train_step, use_device
 from gridgrad.parallel.job.run import run
 from gridgrad.parallel.observe.span_observer import SpanObserver
 
@@ -55,6 +55,7 @@ def main():
     parser = Parser(prog="papers.marques2016_job", description="One run of reproduce marques2016.")
     add_problem(parser, "marques-50-500", [32, 32, 3], outputs=10, batch_size=64)
     add_grid(parser)
+    add_device(parser)
     parser.add_argument("--plan", default="out", help="see train --help")
     words = "time steps for about so long, but at least one, after a first step that is not timed"
     parser.add_argument("--seconds", type=number(least=0), default=3.0, help=words)
@@ -62,6 +63,7 @@ def main():
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
     with user_input():
+        use_device(comm, args.device, args.tf32)
         grid = process_grid_of(args, comm)
         serial = network_names.build(args.net, args.shape, args.outputs)
         net = parallelize(serial, grid, args.plan, reduction="plain")
@@ -97,6 +99,7 @@ def timed_step(net, x, y, batch_size):
         start = time.perf_counter()
         with Parts(net) as parts:
             train_step(net, loss, optimizer, x, y, batch_size)
+            device.synchronise()
         seconds = time.perf_counter() - start
         other = seconds - parts.convolution - parts.copies - net.grid.tally.seconds
         most = np.array([seconds, parts.convolution, other])

@@ -1,4 +1,5 @@
-"""The runs of `reproduce marques2016`: every network and batch size on one rank, as master and slaves, and without a master."""
+"""The runs of `reproduce marques2016`: every network and batch size on one rank, as master and slaves, and without a master;
+where CuPy finds GPUs, those with as many of them as the thesis had, too."""
 
 import os
 from dataclasses import dataclass
@@ -18,19 +19,23 @@ ROUNDS, MANY_ROUNDS = 3, 7
 LARGE, LARGE_ROUNDS = 512, 1  # batches of so many samples and more, whose steps take up to a minute, have fewer rounds
 TIMEOUT = 3600
 FAST = 6e10  # products that a core adds in a second, about
+GPUS = 1, 2, 3  # of the thesis, one a rank
+GPU_SECONDS = 15  # about how long a job on GPUs takes beside the steps that are timed
 
 
 @dataclass(frozen=True)
 class MarquesRun:
     """What one job measures.
 
-    network: kernels of the two convolutions, such as "50:500". form: a key of PLANS, or empty on one rank.
+    network: kernels of the two convolutions, such as "50:500". form: a key of PLANS, or empty on one rank. device: "cpu" or
+    "gpu", of each rank.
     """
 
     network: str
     batch_size: int
     ranks: int = 1
     form: str = ""
+    device: str = "cpu"
 
     @property
     def net(self):
@@ -40,10 +45,13 @@ class MarquesRun:
     @property
     def key(self):
         """The name of the run in the JSON of a measurement."""
-        return f"{self.network} batch={self.batch_size} ranks={self.ranks}" + (f" {self.form}" if self.form else "")
+        words = [f"{self.network} batch={self.batch_size} ranks={self.ranks}", self.form, "gpu" if self.device == "gpu" else ""]
+        return " ".join(filter(None, words))
 
     def about(self, seconds):
         """About how many seconds the job takes. seconds: about how long it times steps."""
+        if self.device == "gpu":
+            return GPU_SECONDS + seconds
         first, second = map(int, self.network.split(":"))
         products = self.batch_size * (28**2 * 25 * 3 * first + 10**2 * 25 * first * second)  # of a forward pass
         step = 3 * products / FAST / self.ranks
@@ -52,25 +60,27 @@ class MarquesRun:
     def start(self, seconds):
         """Start the job, which times steps for about so many seconds, and return what it printed. UserError if it fails."""
         arguments = [*as_module("papers.marques2016_job"), "--net", self.net, "--batch-size", self.batch_size]
-        arguments += ["--seconds", seconds, "--grid", f"model={self.ranks}"]
+        arguments += ["--seconds", seconds, "--grid", f"model={self.ranks}", "--device", self.device]
         arguments += ["--plan", PLANS[self.form]] if self.form in PLANS else []
         return printed_json(mpiexec(self.ranks, list(map(str, arguments)), TIMEOUT), f"the run {self.key}")
 
 
-def runs(network, batch_size, ranks):
-    """All MarquesRuns of a network and batch size: on one rank, and in each form on every other number of `ranks`."""
+def runs(network, batch_size, ranks, gpus):
+    """All MarquesRuns of a network and batch size: on one rank, and in each form on every other number of `ranks`; and on
+    each number of GPUS, as far as there are so many."""
     several = [MarquesRun(network, batch_size, p, form) for p in ranks if p > 1 for form in PLANS]
-    return [MarquesRun(network, batch_size), *several]
+    on_gpus = [MarquesRun(network, batch_size, p, WITH_MASTER if p > 1 else "", "gpu") for p in GPUS if p <= gpus]
+    return [MarquesRun(network, batch_size), *several, *on_gpus]
 
 
-def all_runs(ranks, rounds, networks=NETWORKS, batch_sizes=BATCH_SIZES):
+def all_runs(ranks, rounds, networks, batch_sizes, gpus):
     """[(MarquesRun, number of its round)] in the order in which they run: those of one network and batch size take turns.
 
-    rounds: of each run, at most LARGE_ROUNDS of large ones.
+    rounds: of each run, at most LARGE_ROUNDS of large ones. gpus: how many there are.
     """
     cases = [(net, size) for size in batch_sizes for net in networks]  # those that need the most time and memory at the end
     rounds_of = {case: min(rounds, LARGE_ROUNDS) if case[1] >= LARGE else rounds for case in cases}
-    return [(run, number) for case in cases for number in range(rounds_of[case]) for run in runs(*case, ranks)]
+    return [(run, number) for case in cases for number in range(rounds_of[case]) for run in runs(*case, ranks, gpus)]
 
 
 def machine_of(found):

@@ -2,11 +2,12 @@
 
 import json
 import math
+import sys
 
 import numpy as np
 import pytest
 
-from gridgrad.experiments.papers import eserol2019, grabaskas2018, hegde2016, laugier2018, marques2016
+from gridgrad.experiments.papers import eserol2019, grabaskas2018, hegde2016, laugier2018, marques2016, marques2016_job
 from gridgrad.experiments.papers import eserol2019_partitions as vgg16
 from gridgrad.experiments.papers import eserol2019_times as times
 from gridgrad.experiments.papers import grabaskas2018_lines as thesis
@@ -22,6 +23,7 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.partitioning.network_hypergraph import measure
 from tests.datasets.made_up_mnist import write_mnist
+from tests.mpi import mpi
 
 
 def verdicts(name, tables):
@@ -94,11 +96,13 @@ def test_equation_5_1_as_printed_is_for_one_slave_and_as_used_sends_each_the_inp
 
 
 def test_a_split_step_gives_a_speedup_and_the_time_on_more_ranks():
-    found, versions = {}, {"processor": "a machine", "mpi": "an MPI", "threads": 1}
+    found, versions = {}, {"processor": "a machine", "mpi": "an MPI", "threads": 1, "device": "A"}
     for run, seconds in (
         (MarquesRun("50:500", 64), (0.0, 8.0, 2.0)),
         (MarquesRun("50:500", 64, 2, WITH_MASTER), (1.0, 4.0, 2.0)),
         (MarquesRun("50:500", 64, 2, MASTERLESS), (0.5, 4.0, 1.0)),
+        (MarquesRun("50:500", 64, 1, "", "gpu"), (0.0, 1.5, 0.5)),
+        (MarquesRun("50:500", 64, 2, WITH_MASTER, "gpu"), (0.4, 0.8, 0.4)),
     ):
         step = {name: [value] for name, value in zip(PARTS, seconds, strict=True)}
         found[run.key] = [step | {"round": 0, "batch_size": 64, "bytes": 1, "versions": versions, "peak_memory": 1 << 30}]
@@ -107,12 +111,27 @@ def test_a_split_step_gives_a_speedup_and_the_time_on_more_ranks():
     two, four = rows[2, WITH_MASTER], rows[4, WITH_MASTER]
     assert (two["how"], two["speedup"], two["step, s"]) == ("measured", pytest.approx(10 / 7), pytest.approx(7))
     assert four["how"] == "predicted" and four["convolution, s"] == pytest.approx(2, rel=0.05)
+    gpus = [[row[name] for name in ("GPUs", "speedup", "over CPUs", "communication, %")] for row in tables["on GPUs"]]
+    assert gpus == [pytest.approx(one) for one in ([1, 1, 10 / 2, 0], [2, 2 / 1.6, 7 / 1.6, 25])]
+    assert verdicts("marques2016", tables)["a CPU beats a GPU"] == DIFFERS
 
 
 def test_a_step_of_marques_is_split_and_sends_what_equation_5_1_says():
     result = MarquesRun("50:500", 4, 2, WITH_MASTER).start(0)
     assert all(len(result[part]) == 1 and result[part][0] > 0 for part in PARTS)
     assert result["bytes"] == pytest.approx(marques2016.equation("50:500", 4, 2) * 2**20, abs=100)
+
+
+@mpi(2)
+def test_a_step_of_marques_on_devices_sends_the_same(comm, monkeypatch):
+    words, printed = "--batch-size 4 --seconds 0 --grid model=2 --plan marques --device stand-in,cpu", []
+    monkeypatch.setattr(sys, "argv", ["job", *words.split()])
+    monkeypatch.setattr(marques2016_job, "print", printed.append, raising=False)
+    marques2016_job.main()
+    assert len(printed) == (comm.rank == 0)
+    for result in map(json.loads, printed):
+        assert result["versions"]["device"] == "stand-in" and min(result["convolution"]) > 0
+        assert result["bytes"] == pytest.approx(marques2016.equation("50:500", 4, 2) * 2**20, abs=100)
 
 
 # ----- Eserol 2019
