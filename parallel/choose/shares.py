@@ -464,6 +464,10 @@ def fastest_shares(seconds):
     with the smallest sum of squared times. seconds: (ranks, total + 1), of each rank for each share, infinite where it can not
     have that. ValueError if no shares are possible."""
     seconds = np.array(seconds, np.float64)
+    speeds = 1 / np.maximum(seconds[:, -1], TINY)
+    if speeds.any():  # what takes longer than the slowest rank with shares by these is not tried: most of all shares
+        some = Partition.weighted(seconds.shape[1] - 1, tuple(speeds.tolist())).sizes
+        seconds[seconds > seconds[np.arange(len(some)), some].max()] = inf
     slowest = combined(seconds, np.maximum)[0][-1]
     if not np.isfinite(slowest):
         raise ValueError("no shares are possible: the largest shares that the ranks can have do not add up to the whole")
