@@ -77,7 +77,7 @@ def parallelize(
         How unevenly the ranks of an axis share samples, rows, kernels and neurons: numbers by axis, such as
         model=3:2,batch=2:1, in Python {"model": (3, 2), "batch": (2, 1)}; a share may be 0 (default: equal shares). On the
         command line also one number for each rank of the one axis that has several, such as 3,2,1.5,1. auto: each rank is timed
-        with several shares, so that the slowest rank finishes as early as possible.
+        with several shares, so that the slowest rank finishes as early as possible; ranks that cost more than they save get 0.
     owners : dict of Partition or Owners, optional
         {name of a layer: Partition} of the outputs of layers that the plan splits by "out", for ranks whose outputs are not
         consecutive: `Partition.owned` makes one from the rank of the axis `model` that has each output. For the plan

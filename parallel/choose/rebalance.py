@@ -124,7 +124,8 @@ class Rebalancer:
             "step": self.net.step, "slowness": slowness.tolist(), "shares": held, "proposed": proposed.shares, "seconds": old,
             "proposed_seconds": new, "saved": saved, "move": move, "adopted": not reason,
             "reason": reason or f"a step becomes {old / new:.3g} times as fast",
-            "left_out": [line for one in proposed.chosen for line in one.left_out()], "took": None, "bytes": None,
+            "left_out": [line for one in proposed.chosen for line in one.left_out(proposed.left[one.axis])],
+            "took": None, "bytes": None,
         }  # fmt: skip
         return entry, (shares, owners)
 

@@ -4,6 +4,8 @@ By constant speeds (Marques 2016, section 4.1.2) each rank's speed is measured a
 the speeds: devices that take 10, 15, 20 and 30 seconds for the same work get [3, 2, 1.5, 1] parts of it. By functions
 (Lastovetsky and Reddy 2007) each rank is measured at several shares, with straight lines between them, and the time of the
 slowest rank is minimised exactly over all integer shares (`fastest_shares`). A rank whose share would not pay gets none.
+These shares weigh layer by layer. Whether the slowest ranks of an axis pay at all is decided by whole steps (`RankCosts.step`),
+with all communication and the updates of replicas, which a rank without a share has too.
 
 Along the axis `model` ranks share the neurons or kernels of each layer whose outputs are sharded (choice "out"), the hidden
 units of an autoencoder, or the kernels that the master of the plan "marques" hands out. A layer with the choice "in" that takes
@@ -14,6 +16,7 @@ predicted by the cost model, for several sizes: kernels have steps, and twice th
 
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import pairwise
@@ -26,6 +29,7 @@ from gridgrad.nn.device import synchronise, to_device
 from gridgrad.nn.layer import Block
 from gridgrad.nn.measured import in_turns, timed
 from gridgrad.nn.sequence import leaves, shapes
+from gridgrad.parallel.faults.watchdog import in_words
 from gridgrad.parallel.grid.process_grid import BATCH, HEIGHT, MODEL, STAGE, GridDescription, places
 from gridgrad.parallel.placement.moves import move_between
 from gridgrad.parallel.placement.overlapped_layers import GatheredLinear
@@ -34,8 +38,9 @@ from gridgrad.parallel.placement.placements import MASTER, C, H, Shard
 from gridgrad.parallel.placement.plan import INPUTS, OUTPUTS, weighted
 from gridgrad.parallel.placement.redistribute import Redistribute
 from gridgrad.parallel.plans.marques import HandedConv2d, HandOut
-from gridgrad.parallel.plans.place_network import checked, place
+from gridgrad.parallel.plans.place_network import checked
 from gridgrad.parallel.plans.plans import PLANS
+from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.machine import Machine
 from gridgrad.parallel.prediction.workload import Workload
 
@@ -115,8 +120,9 @@ def predicted_block(net, machine, ranks, speed=1.0):
 
 
 class RankCosts:
-    """What shares cost one rank of a grid, in seconds. Not counted are layers without weights, halos, moves inside of branches,
-    and sums of gradients. same_work: seconds that this rank would compute with the even shares of the first rank."""
+    """What shares cost one rank of a grid, in seconds. `works` does not count layers without weights, halos, moves inside of
+    branches, and sums of gradients; `step` does. same_work: seconds that this rank would compute with the even shares of the
+    first rank. slowness: the ratio to what the machine file says of them."""
 
     def __init__(self, net, grid, plan, batch_size, machine, of_block):
         _, shape = checked(net)
@@ -124,15 +130,18 @@ class RankCosts:
         self.layers = {layer.name: layer for layer in weighted(net)}
         self.inputs = {layer: inputs for layer, inputs, _ in shapes(net.layers, shape)}
         self.of_layer = block_seconds(net, shape, of_block)
+        self.on_machine = block_seconds(net, shape, predicted_block(net, machine, grid.size))
         self.grid = GridDescription(grid.sizes, {}, grid.ranks_per_node)
         self.give({}, {})
         self.same_work = self._all_layers(self.samples, self.rows)
+        self.slowness = self.same_work / max(self._all_layers(self.samples, self.rows, self.on_machine), TINY)
         self.grid = grid
         self.give({}, {})
 
     def give(self, shares, owners):
         """Place the network with these shares and owners; `works` then takes them as given."""
-        self.placed = place(self.net, self.grid, self.plan, shares, owners)
+        self.cost = Cost(self.net, self.grid, self.plan, self.batch_size, self.machine, shares, owners)
+        self.placed = self.cost.placed
         self.plans = {name: PLANS[word] for name, word in zip(self.layers, self.placed.plan, strict=True)}
         self.blocks = {}
         for leaf in reversed(list(leaves(self.placed.layers))):  # a bias may follow as a layer
@@ -148,6 +157,19 @@ class RankCosts:
         if axis == HEIGHT and any(layer.takes_images for layer in self.net.leaves()):
             return self.net.input_shape[0]
         return self.batch_size
+
+    def step(self):
+        """(computing, communicating) of this rank in a whole step, as the network is placed now. Outside of the layers with
+        weights it is as many times slower than the machine file says as it was in them."""
+        layers, known = (self._all_layers(self.samples, self.rows, of) for of in (self.of_layer, self.on_machine))
+        parts = self.cost.parts
+        rest = max(0.0, parts["compute"] + parts["update"] - known)
+        return layers + self.slowness * rest, parts["gradients"] + parts["activations"]
+
+    def alone(self):
+        """Seconds of a step of the whole network on this rank, if it had a job of its own."""
+        one = GridDescription(dict.fromkeys(self.grid.sizes, 1), {})
+        return self.slowness * Cost(self.net, one, self.plan, self.batch_size, self.machine).seconds
 
     def works(self, axis):
         """[(name, total, layers, seconds)] of all that the ranks of an axis share, as in SharedWork. seconds(share): those of
@@ -165,13 +187,13 @@ class RankCosts:
     def _of_rows(self, share):
         return self._all_layers(self.samples, share / max(1, self.total(HEIGHT))), 0.0
 
-    def _all_layers(self, samples, rows):
+    def _all_layers(self, samples, rows, of_layer=None):
         """Seconds of this rank's blocks of all layers with weights, for some samples and a part of the rows."""
-        total = 0.0
+        of_layer, total = of_layer or self.of_layer, 0.0
         for name, layer in self.layers.items():
             plan = self.plans[name]
             part = self.grid.sizes[MODEL] if plan.weight is None and plan.shares_work else 1  # of the samples
-            total += self.of_layer(layer, *self.blocks[name], samples, rows / part)
+            total += of_layer(layer, *self.blocks[name], samples, rows / part)
         return total
 
     def _outputs(self):
@@ -279,11 +301,17 @@ class SharedWork:
         """The seconds of the slowest rank, computing and sending."""
         return float(self.at(self.computing + self.sending, shares).max())
 
-    def left_out(self):
-        """Yield a line for each rank of the axis that gets nothing, with the reason."""
+    def without(self, ranks, computing):
+        """The same where some ranks of the axis get nothing by functions. computing: in place of its own, for these."""
+        seconds = of_axis(computing + self.sending, self.coordinates)
+        seconds[list(ranks), 1:] = inf
+        return replace(self, function=fastest_shares(seconds))
+
+    def left_out(self, known):
+        """Yield a line for each rank of the axis that gets nothing, with the reason. known: ranks of which it is known."""
         slowest, seconds = self.slowest(self.function), of_axis(self.computing + self.sending, self.coordinates)
         for rank, share in enumerate(self.function):
-            if not share:
+            if not share and rank not in known:
                 least = float(seconds[rank, 1:].min(initial=inf))
                 why = f"takes {least * 1e3:.4g} ms even for its fastest share" if least > slowest else "would shorten nothing"
                 yield f"rank {rank} of {self.axis} gets no {self.what}: it {why}; the others need {slowest * 1e3:.4g} ms"
@@ -298,10 +326,28 @@ class Balance:
     given: dict  # {name of a SharedWork: shares} with which the work along later axes is shared
     speeds: dict  # {axis: relative speeds of its ranks for the same work, the slowest 1}: Marques' performance values
     coordinates: dict  # {axis: those of each rank of the grid}
+    left: dict  # {axis: ranks of it that get nothing, because a whole step is faster without them}
+    steps: dict  # {axis: [predicted seconds of a step without any, one, two, .. of its slowest ranks]}
+    alone: float  # predicted seconds of a step on the fastest rank in a job of its own
+
+    def sharing(self, axis, speeds, left, works):
+        """The same with one more axis. left: its ranks that get nothing. works: its SharedWorks."""
+        chosen = [*self.chosen, *works]
+        given, left = {one.name: one.function for one in chosen}, self.left | {axis: sorted(left)}
+        return replace(self, chosen=chosen, given=given, speeds=self.speeds | {axis: speeds}, left=left)
+
+    def idle(self, axis):
+        """The ranks of an axis that are left out or get nothing by any function: they have no part of all else either."""
+        functions = np.array([one.function for one in self.chosen if one.axis == axis])
+        return {*self.left[axis], *(np.flatnonzero(~functions.any(axis=0)).tolist() if len(functions) else ())}
 
     def placement(self, rule="function"):
         """(shares, owners) for `parallelize` by one of the rules; what is no SharedWork is shared evenly or by the speeds."""
         shares = {} if rule == "even" else dict(self.speeds)
+        if rule == "function":
+            for axis in shares:
+                idle = self.idle(axis)
+                shares[axis] = tuple(0.0 if rank in idle else speed for rank, speed in enumerate(shares[axis]))
         shares |= {one.axis: tuple(getattr(one, rule)) for one in self.chosen if one.axis != MODEL}
         return shares, {one.name: Partition.of_sizes(getattr(one, rule)) for one in self.chosen if one.axis == MODEL}
 
@@ -342,8 +388,7 @@ class Balance:
         for group in self._by_axis():
             slower = [replace(one, computing=one.computing * slowness[:, None]) for one in group]
             for one in slower:
-                seconds = one.computing * np.reshape(factor, (-1, 1)) + one.sending
-                chosen.append(replace(one, function=fastest_shares(of_axis(seconds, one.coordinates))))
+                chosen.append(one.without(self.left[one.axis], one.computing * np.reshape(factor, (-1, 1))))
             now = sum(one.at(one.computing, one.function) for one in chosen[-len(group) :])
             then = sum(one.at(one.computing, self.given[one.name]) for one in slower)
             factor = factor * change(now, then)
@@ -366,7 +411,19 @@ class Balance:
             for rule in RULES:
                 shares = getattr(one, rule)
                 yield f"  {rule:<8}  slowest rank {one.slowest(shares) * 1e3:8.4g} ms  shares {', '.join(map(str, shares))}"
-            yield from one.left_out()
+        yield from self.left_out()
+
+    def left_out(self):
+        """Yield lines about the ranks that get nothing."""
+        for axis, ranks in self.left.items():
+            if ranks:
+                now, before = (f"{seconds * 1e3:.4g}" for seconds in (min(self.steps[axis]), self.steps[axis][0]))
+                yield f"nothing for {in_words(ranks)} of {axis}: a step is predicted to take {now} ms, and {before} with all"
+        for one in self.chosen:
+            yield from one.left_out(self.left[one.axis])
+        if self.steps and self.alone < (step := min(map(min, self.steps.values()))):
+            yield (f"the fastest rank in a job of its own is predicted to take {self.alone * 1e3:.4g} ms, all together "
+                   f"{step * 1e3:.4g}: try fewer ranks")  # fmt: skip
 
 
 def measured_shares(net, grid, placing, batch_size, machine, handicap=None):
@@ -398,21 +455,27 @@ def balance(costs, gather, agree):
     if sizes[STAGE] > 1:
         raise ValueError("shares are not chosen for a pipeline: leave --shares out, or use a grid without the axis stage")
     all_coordinates = {axis: np.array([at[axis] for at in places(sizes)]) for axis in ORDER if sizes[axis] > 1}
-    same_work, speeds, chosen, shares, owners = gather(np.array([[one.same_work] for one in costs])), {}, [], {}, {}
+    same_work, alone = gather(np.array([(one.same_work, one.alone()) for one in costs])).T
+    best = Balance(costs[0].machine, [], {}, {}, all_coordinates, {}, {}, float(alone.min()))
     for axis, coordinates in all_coordinates.items():
-        slowest = np.maximum(of_axis(same_work, coordinates)[:, 0], TINY)
-        speeds[axis] = shares[axis] = agree(tuple((slowest.max() / slowest).tolist()))
+        slowest, found = np.maximum(of_axis(same_work, coordinates), TINY), []
+        speeds = agree(tuple((slowest.max() / slowest).tolist()))
         for works in zip(*(one.works(axis) for one in costs), strict=True):
             (name, total, layers, _), of_share = works[0], [seconds for *_, seconds in works]
             by_each_rule = chosen_shares(total, coordinates, of_share, gather, agree)
-            chosen.append(SharedWork(axis, name, total, layers, coordinates, *by_each_rule))
-            if axis == MODEL:
-                owners[name] = Partition.of_sizes(chosen[-1].function)
-            else:
-                shares[axis] = tuple(chosen[-1].function)
+            found.append(SharedWork(axis, name, total, layers, coordinates, *by_each_rule))
+        by_speed, ways, steps = sorted(range(sizes[axis]), key=speeds.__getitem__), [best.sharing(axis, speeds, [], found)], []
+        with suppress(ValueError):  # the ranks that are kept can not have all
+            for ranks in (by_speed[:count] for count in range(1, sizes[axis])):
+                ways.append(best.sharing(axis, speeds, ranks, [one.without(ranks, one.computing) for one in found]))
+        for way in ways:  # the slowest ranks leave one after the other; of equally fast ways the one with the most ranks
+            for one in costs:
+                one.give(*way.placement())
+            steps.append(float(gather(np.array([one.step() for one in costs])).max(axis=0).sum()))
+        best = replace(ways[agree(int(np.argmin(steps)))], steps=best.steps | {axis: steps})
         for one in costs:
-            one.give(shares, owners)
-    return Balance(costs[0].machine, chosen, {one.name: one.function for one in chosen}, speeds, all_coordinates)
+            one.give(*best.placement())
+    return best
 
 
 def chosen_shares(total, coordinates, of_share, gather, agree):
@@ -464,6 +527,10 @@ def fastest_shares(seconds):
     with the smallest sum of squared times. seconds: (ranks, total + 1), of each rank for each share, infinite where it can not
     have that. ValueError if no shares are possible."""
     seconds = np.array(seconds, np.float64)
+    speeds = 1 / np.maximum(seconds[:, -1], TINY)
+    if speeds.any():  # what takes longer than the slowest rank with shares by these is not tried: most of all shares
+        some = Partition.weighted(seconds.shape[1] - 1, tuple(speeds.tolist())).sizes
+        seconds[seconds > seconds[np.arange(len(some)), some].max()] = inf
     slowest = combined(seconds, np.maximum)[0][-1]
     if not np.isfinite(slowest):
         raise ValueError("no shares are possible: the largest shares that the ranks can have do not add up to the whole")

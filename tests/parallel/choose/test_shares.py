@@ -72,9 +72,9 @@ def images(dtype=np.float32):
     return Sequential([*layers, ReLU(), Linear(30, 10)], dtype=dtype, input_shape=(28, 28, 3))
 
 
-def predicted(sizes, speeds, plan="out", net=None):
+def predicted(sizes, speeds, plan="out", net=None, machine=MACHINE):
     sizes = {axis: sizes.get(axis, 1) for axis in AXES}
-    return predicted_shares(net or images(), sizes, plan, 64, MACHINE, speeds)
+    return predicted_shares(net or images(), sizes, plan, 64, machine, speeds)
 
 
 @pytest.mark.parametrize("plan", ["out", "in", "laugier", "marques"])
@@ -85,7 +85,8 @@ def test_functions_are_never_slower_than_the_other_rules(plan):
         found = predicted(sizes, [3, 2, 1.5, 1], plan)
         for one in found.chosen:
             assert sum(one.even) == sum(one.constant) == sum(one.function) == one.total
-            assert one.slowest(one.function) <= min(one.slowest(one.even), one.slowest(one.constant))
+            if not found.left[one.axis]:  # else a whole step is faster
+                assert one.slowest(one.function) <= min(one.slowest(one.even), one.slowest(one.constant))
         outputs = {"0": 22, "4": 40, "7": 30, "9": 10}
         for rule in RULES:
             given, owners = found.placement(rule)
@@ -110,6 +111,21 @@ def test_one_slow_rank_of_two_axes_is_not_corrected_twice():
     assert found.chosen[0].function[0] > 1400 and found.chosen[-1].function == pytest.approx([32, 32], abs=2)
     slowed = predicted({"batch": 2, "model": 2}, [1, 1, 1, 1], net=net).slowed(np.array([1, 1, 1, 3.0]))
     assert slowed.seconds(slowed.shares) == pytest.approx(found.seconds(found.shares), rel=0.1)
+
+
+@pytest.mark.parametrize(("axis", "plan"), [("batch", "out"), ("model", "fewest-bytes"), ("model", "out")])
+def test_slow_ranks_behind_a_slow_link_get_nothing_and_equal_ones_behind_a_free_link_get_some(axis, plan):
+    """Slow ranks have no part of layers without owners either. Layer by layer, plan "out" would give them some."""
+    net = Sequential([Linear(4, 1024), ReLU(), Linear(1024, 1024), ReLU(), Linear(1024, 1)])
+    slow, free = (machine.read(f"flops=60,{link}") for link in ("latency=100,bandwidth=10", "latency=1e-6,bandwidth=1e6"))
+    found = predicted({axis: 4}, [1, 100, 1, 1], plan, net, slow)
+    shares, owners = found.placement()
+    for sizes in [shares[axis], *(partition.sizes for partition in owners.values())]:
+        assert np.flatnonzero(sizes).tolist() == [1]
+    chosen, fastest_alone = found.steps[axis][len(found.left[axis])], found.steps[axis][3]
+    assert found.alone < chosen <= fastest_alone and found.left[axis] == ([0, 2, 3] if (axis, plan) == ("model", "out") else [])
+    equal = predicted({axis: 4}, [1] * 4, plan, net, free)
+    assert all(all(one.function) for one in equal.chosen[:2]) and not equal.left[axis] and equal.steps[axis][0] < equal.alone
 
 
 # ----- measured
