@@ -6,6 +6,7 @@ a few kilobytes, such as the sums of a bias.
 """
 
 from functools import lru_cache
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -13,7 +14,8 @@ import numpy as np
 from gridgrad.nn.kernels.convolution import algorithm
 from gridgrad.nn.kernels.gemm import LARGE_OPERAND, PARTS, group_of
 from gridgrad.nn.kernels.kernel_table import kernels
-from gridgrad.nn.kernels.patches import FEW_CHANNELS, Patches, RowPatches, unrolling
+from gridgrad.nn.kernels.patches import FEW_CHANNELS, Patches, RowPatches
+from gridgrad.nn.kernels.shifted import Shifted
 from gridgrad.nn.kernels.window import COLUMNS, ROWS, phases_of, runs
 from gridgrad.nn.kernels.winograd import (
     CHANNELS_AT_ONCE,
@@ -56,7 +58,7 @@ def _of_convolution(table, window, x, filters, dtype, needs_gradient, pooled):
         return largest(found, {"unrolled": count * length * columns * prod(window.kernel) * channels})
     for _, phase, gradients, part in phases_of(window, y, x):  # the convolutions that compute the gradient of the input
         if phase and part.size:
-            one = RowWinograd(phase, chosen.m) if isinstance(chosen, RowWinograd) else unrolling(phase, filters)
+            one = RowWinograd(phase, chosen.m) if isinstance(chosen, RowWinograd) else chosen.of(phase, filters)
             some = PASSES[type(one)](one, gradients, part, backward=False) | {"turned": prod(phase.kernel) * filters * channels}
             if window.stride != (1, 1):  # the pixels do not lie side by side, so that each block is copied to its place
                 count, length = _extents(one.blocks(gradients, part.shape))
@@ -178,7 +180,26 @@ def _of_row_patches(one, x, y, backward=True):
     }
 
 
-PASSES = {RowWinograd: _of_row_winograd, Winograd: _of_winograd, Patches: _of_patches, RowPatches: _of_row_patches}
+def _of_shifted(one, x, y, backward=True):
+    (kh, kw), (sh, sw), (down, across), channels, filters = (
+        one.window.kernel,
+        one.window.stride,
+        one.reach,
+        x.shape[3],
+        y.shape[3],
+    )
+    count, length = _extents(one.blocks(x, y.shape))
+    pixels, phases = count * (length + down) * (y.shape[2] + across), product(range(min(kh, sh)), range(min(kw, sw)))
+    found = {f"every row and column from {i} and {j} on": pixels * channels for i, j in phases}
+    return found | {
+        "shifted products": pixels * filters,
+        "partial kernel gradient": kh * kw * channels * filters if backward else 0,
+    }
+
+
+PASSES = {
+    RowWinograd: _of_row_winograd, Winograd: _of_winograd, Patches: _of_patches, RowPatches: _of_row_patches, Shifted: _of_shifted,
+}  # fmt: skip
 
 
 def _extents(some):

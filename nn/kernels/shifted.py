@@ -30,7 +30,7 @@ class Shifted(Patches):
         """Whether it does less work than patches for an output of rows x columns."""
         if window.kernel == (1, 1) or channels <= FEW_CHANNELS or not rows * columns:
             return False
-        down, across = cls(window)._reach()
+        down, across = cls(window).reach
         computed = (rows + down) * (columns + across) / (rows * columns)
         return computed * 2 * filters < 2 * filters + UNROLL
 
@@ -40,7 +40,8 @@ class Shifted(Patches):
     def of(self, window, channels):
         return Shifted(window)
 
-    def _reach(self):
+    @property
+    def reach(self):
         """How many outputs further down and to the right the last row and column of a kernel lie."""
         return tuple((k - 1) // stride for k, stride in zip(self.window.kernel, self.window.stride))
 
@@ -68,7 +69,7 @@ class Shifted(Patches):
     def _places(self, x, images, rows, columns):
         """([((i, j), pixels that this pixel of the kernel sees, (length, C))], length, (images, rows, columns) of the sums)."""
         (kh, kw), (sh, sw), ((top, _), (left, _)) = self.window.kernel, self.window.stride, self.window.padding
-        down, across = self._reach()
+        down, across = self.reach
         shape = images.stop - images.start, rows.stop - rows.start + down, columns + across
         flat = {}
         for i, j in product(range(min(kh, sh)), range(min(kw, sw))):
