@@ -17,12 +17,13 @@ from typing import Any
 from gridgrad.nn import device
 from gridgrad.nn.device import Array, xp
 
-MOST = 8  # the graphs that are kept, such as for minibatches of different sizes; what comes later runs as it is
+MOST = 32  # the graphs that are kept, such as for minibatches of different sizes; what comes later runs as it is
 now: "Graph | None" = None  # what is being recorded
 
 
 class Graphs:
-    """Runs functions, as graphs where that is possible. arrays(): device arrays that they use and that others may replace."""
+    """Runs functions on a device that `records_graphs`, as graphs where possible. arrays(): those that they use and that others
+    may replace."""
 
     def __init__(self, arrays: Callable[[], list[Array]] = list) -> None:
         self._arrays = arrays
@@ -30,8 +31,6 @@ class Graphs:
 
     def run(self, function: Callable[..., Any], key: Any, *inputs: Array) -> Any:
         """function(*inputs). key: all else that the function depends on, apart from the contents of device memory."""
-        if not device.records_graphs():
-            return function(*inputs)
         key = key, *((array.shape, array.dtype) for array in inputs)
         if key not in self._known and len(self._known) == MOST:
             return function(*inputs)

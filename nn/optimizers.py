@@ -76,18 +76,20 @@ class Optimizer:
                 self.flat.ready(where)
             elif factor < 1:
                 xp.multiply(g, self._number(factor), out=g)
-            self._graphs.run(partial(self._update, p, g, state), (where.start, bool(lr)))
+            if records_graphs():
+                self._graphs.run(partial(self._update, p, g, state), (where.start, bool(lr), self.l1, self.l2))
+            else:
+                self._update(p, g, state, self._constants)
             self.flat.updated(where)
         self.flat.end_update()
 
-    def _update(self, p, g, state):
-        """Update a chunk, with the penalties."""
+    def _update(self, p, g, state, constants=None):
+        """Update a chunk, with the penalties. constants: None for a graph, which finds those of its step in device memory."""
         if self.l1 or self.l2:
             self._add_penalties(p, g)
-        constants = self._constants
-        if records_graphs():  # in device memory, where a graph finds those of its step
+        if constants is None:
             array = upload(lambda: np.array(self._constants))
-            constants = [array[i] for i in range(len(constants))]
+            constants = [array[i] for i in range(len(self._constants))]
         self.update(p, g, state, constants)
 
     def rate(self) -> float:

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from gridgrad.nn.device import xp
+from gridgrad.nn.device import records_graphs, xp
 from gridgrad.nn.layer import Layer
 from gridgrad.nn.layers.activations import ReLU
 from gridgrad.nn.layers.conv import Conv2d, PooledConv2d
@@ -108,9 +108,10 @@ class Chunk:
 
     def both(self, loss, x, targets, context):
         """Both passes of a step: write the gradients of all parameters, and return the loss of the outputs for x, a float."""
-        if context.observer is not None:
+        if context.observer is not None or not records_graphs():
             return self._both(loss, context, x, targets)
-        return context.graphs.run(partial(self._both, loss, context), (self, loss, context.minibatch_size), x, targets)
+        key = self, loss, context.batch_size, context.minibatch_size
+        return context.graphs.run(partial(self._both, loss, context), key, x, targets)
 
     def _both(self, loss, context, x, targets):
         outputs = self.forward(x, context)

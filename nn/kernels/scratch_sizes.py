@@ -198,8 +198,12 @@ def _of_shifted(one, x, y, backward=True):
 
 
 PASSES = {
-    RowWinograd: _of_row_winograd, Winograd: _of_winograd, Patches: _of_patches, RowPatches: _of_row_patches, Shifted: _of_shifted,
-}  # fmt: skip
+    Patches: _of_patches,
+    RowPatches: _of_row_patches,
+    RowWinograd: _of_row_winograd,
+    Shifted: _of_shifted,
+    Winograd: _of_winograd,
+}
 
 
 def _extents(some):
