@@ -49,7 +49,7 @@ class CuBlas:
         if min(a.ndim, b.ndim) < 2 or max(a.ndim, b.ndim) > 3:
             return self.cupy.matmul(a, b, out=out)
         if out is None:
-            out = self.cupy.empty((*(a.shape[:-2] or b.shape[:-2]), a.shape[-2], b.shape[-1]), a.dtype)
+            out = self.cupy.empty((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), a.dtype)
         return out if self._multiply(a, b, out) else self.cupy.matmul(a, b, out=out)
 
     def dot(self, a, b, out=None):
