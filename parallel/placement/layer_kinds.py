@@ -18,7 +18,7 @@ from gridgrad.nn.kernels.patches import scattering_cost
 from gridgrad.nn.layers.activations import Activation
 from gridgrad.nn.layers.pool import Pool2d
 from gridgrad.parallel.placement.partition import EMPTY, indices, size
-from gridgrad.parallel.placement.placements import PIXELS, AtMaster, C, Invariant, N, Replicate, Shard
+from gridgrad.parallel.placement.placements import PIXELS, AtMaster, C, N, Replicate, Shard
 
 TABLED_KERNELS = 3, 5  # the kernel sizes for which machine files have tables of convolutions
 MOST_CHANNELS = 32  # beyond these, poolings get no faster
@@ -201,9 +201,7 @@ class BatchNormalisation(ByChannel):
     def place(self, placer, layer):
         placer.whole_values(layer.name)
         for axis, placement in placer.at.items():
-            if placement == Invariant():  # the gradients of a replicated parameter must be partial sums
-                placer.move(axis, Replicate(), layer.name)
-            elif placement == Replicate() and not placer.of_axis[axis].sums_gradients:  # each parameter has one owner
+            if placement == Replicate() and not placer.of_axis[axis].sums_gradients:  # each parameter has one owner
                 placer.move(axis, placer.shard(axis, C), layer.name)
         apart = [axis for axis, p in placer.at.items() if p.dim not in (None, C) and not isinstance(p, AtMaster)]
         channels = {axis: Shard(0, p.partition) for axis, p in placer.at.items() if p.dim == C}
