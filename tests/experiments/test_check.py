@@ -7,16 +7,13 @@ import pytest
 from gridgrad.experiments.check import BoundRank, advice, binding, binding_problems, problems
 from gridgrad.experiments.common.machine_load import (
     Counters,
-    Watch,
     between,
-    load_of_job,
     load_of_node,
     load_of_nodes,
     verdict_of,
 )
 from gridgrad.experiments.launching.start_ranks import mpiexec
 from tests.experiments.programs import job
-from tests.mpi import mpi
 
 
 def node(*cores, threads=1, asked=None):
@@ -116,13 +113,3 @@ def test_the_worst_node_is_told():
     assert load.host == "n2" and load.nodes == 2 and load.others == pytest.approx(0.8) and load.throttled == 0.5
     assert load.verdict == "of 2 cores of n2 0.8 were taken by others: not comparable" == verdict_of({"load": load.entry()})
     assert verdict_of({}) is None and verdict_of({"load": quiet.entry()}) is None
-
-
-@mpi(1, 2)
-def test_all_ranks_get_the_load_of_the_job(comm):
-    watch = Watch()
-    sum(k * k for k in range(20000))
-    load = load_of_job(comm, watch.seen())
-    assert comm.allgather(load) == [load] * comm.size
-    assert load is None or (load.ranks == comm.size and load.nodes == 1 and load.ours > 0)  # where there are no counters
-    assert load_of_job(comm, watch.seen() if comm.rank else None) is None

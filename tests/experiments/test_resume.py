@@ -90,24 +90,21 @@ def test_the_best_weights_are_in_the_last_checkpoint_and_a_run_goes_on_from_its_
     assert_same_run(again, stopped)
 
 
-def data_of(x, y):
-    """A Dataset whose last three samples are for testing."""
-    parts = [Part(x[which], y[which], np.array(0.0), np.array(1.0)) for which in (slice(0, -3), slice(-3, None))]
-    return Dataset("data", *parts, "cross-entropy", 3, "")
-
-
 @mpi(1, 3)
 def test_the_content_is_that_of_the_numbers_alone(comm, monkeypatch):
     """On all ranks, or where rank 0 alone has the samples; in whatever type and order the numbers lie."""
     monkeypatch.setattr(train_setup, "PIECE", 100)
+
+    def content(x, y, everywhere=True):
+        parts = [Part(x[which], y[which], np.array(0.0), np.array(1.0)) for which in (slice(0, -3), slice(-3, None))]
+        data = Dataset("data", *parts, "cross-entropy", 3, "")
+        return train_setup.content_of(data if everywhere or comm.rank == 0 else data.outline(), comm)
+
     x, y = np.random.default_rng(0).integers(0, 9, (20, 7)) / 4, np.arange(20) % 3
-    same = [data_of(x, y), data_of(x.astype(np.float32), y.astype(np.int32)), data_of(x.astype(">f8"), y)]
-    same += [data_of(np.asfortranarray(x), y), data_of(x, y) if comm.rank == 0 else data_of(x, y).outline()]
     changed = x.copy()
     changed[19, 3] += 0.5
-    others = [data_of(x, y[::-1]), data_of(x[1:], y[1:]), data_of(changed, y)]
-    contents = [train_setup.content_of(data, comm) for data in (*same, *others)]
-    assert len(set(contents[: len(same)])) == 1 and len(set(contents)) == 1 + len(others)
+    same = {content(x, y), content(np.asfortranarray(x), y.astype(np.int32)), content(x.astype(">f4"), y), content(x, y, False)}
+    assert len(same) == 1 and len(same | {content(x, y[::-1]), content(x[1:], y[1:]), content(changed, y)}) == 4
 
 
 def test_data_may_move_and_other_data_are_refused(tmp_path):

@@ -22,8 +22,10 @@ from tests.random_networks.case import Case
 from tests.random_networks.checks import grid_of, placed
 
 
-def part_of(x, y):
-    return Part(x, y, 0.0, 1.0, y_mean=np.zeros(y.shape[1]), y_std=np.ones(y.shape[1]), dtype=np.float64)
+def values(samples):
+    """A part of a small regression: samples of 3 values, targets of 2."""
+    x, y = np.random.default_rng(0).standard_normal((samples, 3)), np.random.default_rng(1).standard_normal((samples, 2))
+    return Part(x, y, 0.0, 1.0, y_mean=np.zeros(2), y_std=np.ones(2), dtype=np.float64)
 
 
 @mpi(1, 2)
@@ -31,8 +33,7 @@ def test_steps_behind_the_first_ones_are_measured(comm):
     """On a small regression, with epochs of 4 steps."""
     with ProcessGrid(comm, batch=comm.size) as grid:
         net, times = parallelize(Sequential([Linear(3, 2)], dtype=np.float64), grid, reduction="overlap:1"), Times()
-        part = part_of(np.random.default_rng(0).standard_normal((40, 3)), np.zeros((40, 2)))
-        run = Run(net, MSE(), SGD(net, lr=0.1), READERS["each"](net, part), 9, 4, [times])
+        run = Run(net, MSE(), SGD(net, lr=0.1), READERS["each"](net, values(40)), 9, 4, [times])
         grid.world.all_reduce(np.ones(3), "before")
         run.begin()
         assert not grid.tally.records
@@ -50,20 +51,19 @@ def test_steps_behind_the_first_ones_are_measured(comm):
 @mpi(1, 2)
 def test_early_stopping_keeps_its_weights_where_shares_change(comm):
     def make():
-        return Sequential([Linear(5, 12), BatchNorm(12), Tanh(), Linear(12, 3)], seed=1, dtype=np.float64)
+        return Sequential([Linear(3, 12), BatchNorm(12), Tanh(), Linear(12, 2)], seed=1, dtype=np.float64)
 
-    x, y = np.random.default_rng(0).standard_normal((7, 5)), np.random.default_rng(1).standard_normal((7, 3))
-    held_out = part_of(x, y)
+    part = values(7)
     with ProcessGrid(comm, model=comm.size) as grid:
         net = parallelize(make(), grid, "out,in", shares={"model": (1,) * comm.size})
-        optimizer, validation = SGD(net, 0.1, momentum=0.9), Validation(held_out, "mse", 4, patience=2)
-        run = Run(net, MSE(), optimizer, READERS["each"](net, held_out), 2, 2, [validation])
+        optimizer, validation = SGD(net, 0.1, momentum=0.9), Validation(part, "mse", 4, patience=2)
+        run = Run(net, MSE(), optimizer, READERS["each"](net, part), 2, 2, [validation])
         run.moves = True
         run.begin()
-        net.learn(x, y, MSE(), optimizer)
+        net.learn(part.x[:], part.y[:], MSE(), optimizer)
         validation.see()
         best = net.state_dict(everywhere=True)
-        net.learn(x, y, MSE(), optimizer)
+        net.learn(part.x[:], part.y[:], MSE(), optimizer)
         relocate(net, optimizer, place(make(), grid, "out,in", {"model": (2, *[1] * (comm.size - 1))}))
         validation.exchange()
         after = net.state_dict(everywhere=True)

@@ -15,10 +15,6 @@ from tests.experiments.programs import run_main
 # ----- passes
 
 
-def perceptron():
-    return Sequential([Linear(5, 3), Tanh(), Linear(3, 2)], input_shape=(5,))
-
-
 def residual():
     """A pooling in front of all parameters, and branches within branches."""
     layers = [MaxPool2d(2), Residual([Conv2d(2, 2, 3, padding=1), Residual([Conv2d(2, 2, 1)], [Conv2d(2, 2, 1)])])]
@@ -47,7 +43,7 @@ def counted(net, batch_size):
 
 
 def test_operations_and_bytes_of_linear_layers():
-    found = counted(perceptron(), 4)
+    found = counted(Sequential([Linear(5, 3), Tanh(), Linear(3, 2)], input_shape=(5,)), 4)
     # The first: x has 20 elements, W and b 15 + 3, y 12. Nobody needs the gradient of x.
     assert found["0", "forward"] == found["0", "backward"] == (2 * 5 * 3 * 4, 20 + 18 + 12)
     # The second: x has 12 elements, W and b 6 + 2, y 8. dy, x, dW and db, W and b, and dx are moved backward.
@@ -78,14 +74,8 @@ def test_operations_and_bytes_of_convolutions_and_branches():
 
 def test_networks_are_measured_and_written_as_the_kept_roofline(tmp_path, monkeypatch, capsys):
     """On a core whose limits are known."""
-    level = {
-        "name": "memory",
-        "cache_bytes": None,
-        "array_bytes": 1 << 30,
-        "bytes_per_second": 5e9,
-        "reading": 5e9,
-        "copying": 4e9,
-    }
+    rates = {"bytes_per_second": 5e9, "reading": 5e9, "copying": 4e9}
+    level = {"name": "memory", "cache_bytes": None, "array_bytes": 1 << 30, **rates}
     monkeypatch.setattr(summary_layers, "bandwidths", lambda: [level])
     monkeypatch.setattr(core_limits, "gemm_peak", lambda seconds: 3e9)
     monkeypatch.setattr(summary.report, "blas_threads", lambda: 1)

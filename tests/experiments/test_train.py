@@ -14,7 +14,7 @@ from PIL import Image
 from gridgrad.datasets import data_directory, mnist
 from gridgrad.experiments.common.problems import published
 from gridgrad.parallel.partitioning.good_partition import partition, write_owners
-from tests.experiments.programs import alone, assert_refused, job, program, trained
+from tests.experiments.programs import alone, assert_refused, job, trained
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder
 
@@ -141,17 +141,6 @@ def test_samples_move_between_workers_that_have_sorted_ones(comm):
     assert shuffled["test_mse"] < 0.9 * apart["test_mse"] and exchanged["test_mse"] != apart["test_mse"]
     sent = [row for row in exchanged["communication"] if row["layer"] == "exchange: samples"]
     assert len(sent) == 1 and sent[0]["kind"] == "exchange" and sent[0]["bytes"] > 0
-
-
-# ----- as a user starts it
-
-
-def test_it_runs_without_mpiexec_and_on_several_ranks_prints_once(tmp_path):
-    finished = program("train", "--steps", 7, "--report", tmp_path / "r.json")
-    assert (finished.returncode, finished.stderr) == (0, "")  # no progress bar where the output is not a terminal
-    assert json.loads((tmp_path / "r.json").read_text())["P"] == 1
-    finished = job(2, "train", "--steps", 7, "--grid", "batch=2")
-    assert finished.status == 0 and finished.stdout.count("test mean squared error") == 1
 
 
 @pytest.mark.long
