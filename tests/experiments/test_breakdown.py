@@ -8,8 +8,8 @@ from mpi4py import MPI
 
 from gridgrad.experiments.plots import breakdown, roofline, style, timeline
 from gridgrad.parallel.observe.span_observer import METHODS
-from tests.experiments.plots import made_up_lines as made_up
 from tests.experiments.programs import called
+from tests.experiments.scaling import made_up_studies as made_up
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def legend(figure):
 
 
 def test_bars_are_the_parts_of_a_step_and_the_table_has_its_efficiencies(tmp_path):
-    figure = breakdown.draw(made_up.lines_of(tmp_path, a=made_up.records()))
+    figure = breakdown.draw(made_up.lines_of(tmp_path, a=made_up.spread()))
     made_up.assert_whole(figure)
     shown = [axes for axes in figure.axes if axes.axison]
     bars, table = next(axes for axes in shown if axes.patches), next(axes for axes in shown if axes.collections)
