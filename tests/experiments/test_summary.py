@@ -42,7 +42,7 @@ def counted(net, batch_size):
     return {(row.name, row.pass_): (row.flops, row.bytes / 4) for row in found}
 
 
-def test_operations_and_bytes_of_linear_layers():
+def test_operations_and_bytes_are_those_calculated_by_hand():
     found = counted(Sequential([Linear(5, 3), Tanh(), Linear(3, 2)], input_shape=(5,)), 4)
     # The first: x has 20 elements, W and b 15 + 3, y 12. Nobody needs the gradient of x.
     assert found["0", "forward"] == found["0", "backward"] == (2 * 5 * 3 * 4, 20 + 18 + 12)
@@ -51,9 +51,6 @@ def test_operations_and_bytes_of_linear_layers():
     assert found["2", "backward"] == (2 * 2 * 3 * 2 * 4, 8 + 12 + 8 + 8 + 12)
     assert found["1", "forward"] == (0, 12 + 12) and found["1", "backward"] == (0, 12 + 12 + 12)  # dy, y and dx
     assert found["loss", "forward"] == found["loss", "backward"] == (0, 8) and found["optimizer", "step"] == (0, 5 * 26)
-
-
-def test_operations_and_bytes_of_convolutions_and_branches():
     layers = [Conv2d(2, 3, 3, padding=1), Conv2d(3, 4, (3, 2), bias=False), MaxPool2d(2), Flatten(), Linear(8, 2)]
     found = counted(Sequential(layers, input_shape=(4, 5, 2)), 6)
     # The first: x has 6 * 40 elements, w and b 54 + 3, y 6 * 60. Nobody needs the gradient of x.
@@ -66,7 +63,6 @@ def test_operations_and_bytes_of_convolutions_and_branches():
     x = 3 * 2 * 4 * 2  # elements of every array of images but those of the first layer and of the joined channels
     assert found["1", "forward"] == (0, 3 * x) and found["1", "backward"] == (0, 0)  # nobody needs its input's gradient
     assert found["2", "forward"] == (0, 2 * (x // 2 + x)) and found["2", "backward"] == (0, 3 * x)
-    assert found["1.branch.0", "forward"][0] == found["1.branch.0", "backward"][0] == 2 * (3 * 3 * 2) * x
 
 
 # ----- the program, and tables
