@@ -1,8 +1,6 @@
 """What is predicted: by explain, with its pipelines and maps, and by sweeps; and the machine files of calibrate."""
 
 import json
-import tempfile
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,8 +15,7 @@ from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.experiments.figures import is_figure
-from tests.experiments.programs import called, run_main
-from tests.mpi import mpi
+from tests.experiments.programs import run_main
 
 CORI = machine.read("cori-haswell")
 
@@ -66,20 +63,6 @@ def test_a_pipeline_is_printed_and_its_schedule_is_drawn(explain, tmp_path):
     assert lines[2] == "pipeline zb-h1, 4 micro-batches, cuts 4" and is_figure(tmp_path / "s.png")
     drawn = [line for line in lines if line.startswith("rank ")]
     assert len(drawn) == 2 and "0F0" in drawn[0] and "1I3" in drawn[1] and "1W3" in drawn[1]
-
-
-@mpi(2)
-def test_the_trace_of_a_job_is_drawn_below_the_predicted_pipeline(comm, monkeypatch):
-    with tempfile.TemporaryDirectory() as own:
-        folder = Path(comm.bcast(own))
-        words = "--net", "mlp:64,64,64,relu", "--batch-size", 64, "--grid", "stage=2", "--micro-batches", 4
-        with called(comm, "train", [*words, "--quiet", "--steps", 8, "--trace", folder / "t.json"]) as main:
-            main()
-        if comm.rank == 0:
-            more = "--shape", 4, "--outputs", 1, "--out", folder / "s.png", "--trace", folder / "t.json"
-            run_main(monkeypatch, "explain", *words, *more)
-            assert is_figure(folder / "s.png")
-        comm.Barrier()
 
 
 def test_the_map_of_the_fastest_schemes(tmp_path, monkeypatch):

@@ -3,7 +3,9 @@
 That grids, plans, reductions, protocols and the like train as one rank does is tested in tests/random_networks.
 """
 
+import io
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,9 @@ from PIL import Image
 
 from gridgrad.datasets import data_directory, mnist
 from gridgrad.experiments.common.problems import published
+from gridgrad.experiments.studies.usability.__main__ import BY_HAND, halstead, one_call, source
 from gridgrad.parallel.partitioning.good_partition import partition, write_owners
+from gridgrad.parallel.training.network import ParallelSequential
 from tests.experiments.programs import alone, assert_refused, job, trained
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder
@@ -132,17 +136,6 @@ def test_an_asynchronous_server_with_a_straggler_reports_turns_and_staleness(com
     assert comm.rank or "effective batch 48.5, exchange in every turn" in printed
 
 
-@mpi(2)
-def test_samples_move_between_workers_that_have_sorted_ones(comm):
-    """All that a worker has otherwise is one half of the range of the targets."""
-    ways = "parallel-sgd:epoch", "parallel-sgd:epoch:shuffle", "parallel-sgd:exchange"
-    words = *SETTINGS, "--sorted", "--grid", "batch=2", "--protocol"
-    apart, shuffled, exchanged = (trained(comm, *words, way)[0] for way in ways)
-    assert shuffled["test_mse"] < 0.9 * apart["test_mse"] and exchanged["test_mse"] != apart["test_mse"]
-    sent = [row for row in exchanged["communication"] if row["layer"] == "exchange: samples"]
-    assert len(sent) == 1 and sent[0]["kind"] == "exchange" and sent[0]["bytes"] > 0
-
-
 @pytest.mark.long
 def test_mnist_reaches_98_percent_on_every_grid(tmp_path):
     """Ten epochs with default settings; all grids within 0.1 points of each other."""
@@ -156,3 +149,32 @@ def test_mnist_reaches_98_percent_on_every_grid(tmp_path):
         assert finished.status == 0, finished.stderr
         accuracies.append(json.loads((tmp_path / "r.json").read_text())["test_accuracy"])
     assert min(accuracies) >= 98 and max(accuracies) - min(accuracies) <= 0.1
+
+
+# ----- programs of the study usability
+
+
+def losses(text):
+    """What a program prints, run by this rank in this process: the loss of each epoch."""
+    printed, names = io.StringIO(), {"__name__": "__main__"}
+    with redirect_stdout(printed):
+        exec(compile(text, "program", "exec"), names)
+    for thing in names.values():  # what its end would free
+        if isinstance(thing, ParallelSequential):
+            thing.grid.free()
+        elif isinstance(thing, MPI.Comm) and thing not in (MPI.COMM_WORLD, MPI.COMM_SELF):
+            thing.Free()
+    found = [float(line.split()[1]) for line in printed.getvalue().splitlines()]
+    assert len(found) == 3
+    return found
+
+
+@mpi(2)
+def test_every_version_of_the_study_usability_trains_as_the_serial_program(comm):
+    expected = losses(source("serial"))
+    for text in [*map(source, BY_HAND), *map(one_call, [None, "batch=2", "model=2"])]:
+        assert losses(text) == pytest.approx(expected, rel=1e-10), text
+
+
+def test_halstead_effort_is_that_of_the_thesis():
+    assert halstead(7, 11, 21, 19).effort == pytest.approx(1008.31, rel=2e-4)  # Grabaskas 2018, Table 4.13
