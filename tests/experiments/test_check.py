@@ -5,13 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gridgrad.experiments.check import BoundRank, advice, binding, binding_problems, problems
-from gridgrad.experiments.common.machine_load import (
-    Counters,
-    between,
-    load_of_node,
-    load_of_nodes,
-    verdict_of,
-)
+from gridgrad.experiments.common.machine_load import Counters, between, load_of_node, load_of_nodes, verdict_of
 from gridgrad.experiments.launching.start_ranks import mpiexec
 from tests.experiments.programs import job
 

@@ -108,27 +108,16 @@ def test_a_handicap_pauses_in_proportion_to_what_was_computed(monkeypatch):
 # ----- reports
 
 
-class GatheredGrid:
-    """A grid whose ranks have measured these: a list of {(layer, kind): (calls, bytes, seconds)} for each rank."""
-
-    def __init__(self, ranks):
-        self.ranks = ranks
-        self.tally = SimpleNamespace(records={})
-
-    def gather(self, mine):
-        _, seconds, read, peak = mine
-        return [(records, seconds, read, peak) for records in self.ranks]
-
-
 def test_the_seconds_of_collectives_add_up_to_communicating_where_only_some_ranks_take_part():
     loss, sums, sent = ("loss", "all-reduce"), ("gradients", "all-reduce"), ("1", "send")
-    ranks = [
+    ranks = [  # {(layer, kind): (calls, bytes, seconds)} of each
         {loss: (2, 16, 0.2), sums: (2, 100, 0.6), sent: (2, 50, 0.4)},
         {loss: (2, 16, 0.4), sums: (2, 100, 0.8)},
         {loss: (2, 16, 0.6)},
         {loss: (2, 16, 0.2)},
     ]
-    found = report.time_and_bytes(GatheredGrid(ranks), [2.0, 2.0], 0.0)
+    grid = SimpleNamespace(tally=SimpleNamespace(records={}), gather=lambda mine: [(records, *mine[1:]) for records in ranks])
+    found = report.time_and_bytes(grid, [2.0, 2.0], 0.0)
     seconds = {(row["layer"], row["kind"]): row["seconds"] for row in found["communication"]}
     assert seconds == pytest.approx({loss: 0.1, sums: 0.3 / 2, sent: 0.2 / 4})  # of a step, mean over 4 ranks
     assert sum(seconds.values()) == pytest.approx(found["time"]["communicate"])

@@ -13,12 +13,11 @@ import pytest
 from mpi4py import MPI
 from PIL import Image
 
-from gridgrad.datasets import data_directory, mnist
 from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.studies.usability.__main__ import BY_HAND, halstead, one_call, source
 from gridgrad.parallel.partitioning.good_partition import partition, write_owners
 from gridgrad.parallel.training.network import ParallelSequential
-from tests.experiments.programs import alone, assert_refused, job, trained
+from tests.experiments.programs import alone, assert_refused, trained
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder
 
@@ -93,20 +92,6 @@ def test_a_report_has_what_was_measured_and_what_was_printed(comm):
     assert layers == ({"gradients", "loss"} if comm.size > 1 else set()), "evaluations are not counted"
 
 
-def test_early_stopping_tests_the_weights_and_statistics_of_the_best_epoch(tmp_path):
-    """As a training tells that ends there, in two pieces."""
-    write_data(tmp_path)
-    found, _ = trained(MPI.COMM_SELF, *IMAGES[:-1], 40, "--data-dir", tmp_path)
-    assert found["stopped_epoch"] == len(found["validation"]) == found["best_epoch"] + 2 < 40
-    assert min(found["validation"]) == found["validation"][found["best_epoch"] - 1]
-    assert found["steps"] == 3 * found["stopped_epoch"]  # of 17 of the 24 samples
-    unstopped = [word for word in IMAGES[:-2] if word not in ("--patience", 2)]
-    steps, kept = 3 * found["best_epoch"], tmp_path / "c"
-    trained(MPI.COMM_SELF, *unstopped, "--steps", steps - 2, "--data-dir", tmp_path, "--checkpoint", kept)
-    again, _ = trained(MPI.COMM_SELF, *unstopped, "--steps", steps, "--data-dir", tmp_path, "--resume", kept)
-    assert again["params_digest"] == found["params_digest"] and again["stopped_epoch"] is None
-
-
 def test_several_ranks_refuse_alike_what_they_find_out_together_or_alone(tmp_path):
     (tmp_path / "mnist").mkdir()
     (tmp_path / "mnist" / "train-images-idx3-ubyte.gz").write_bytes(b"\x1f\x8b damaged")
@@ -134,21 +119,6 @@ def test_an_asynchronous_server_with_a_straggler_reports_turns_and_staleness(com
     assert found["effective_batch"] == 48.5 and found["protocol_memory"] > 0
     assert sum(row["bytes"] for row in found["communication"] if row["layer"] == "protocol") > 0
     assert comm.rank or "effective batch 48.5, exchange in every turn" in printed
-
-
-@pytest.mark.long
-def test_mnist_reaches_98_percent_on_every_grid(tmp_path):
-    """Ten epochs with default settings; all grids within 0.1 points of each other."""
-    directory = data_directory()
-    if not all(mnist.locate(directory, name) for name in mnist.FILES):
-        pytest.skip(f"no MNIST in {directory}: set GRIDGRAD_DATA to a folder that has it")
-    accuracies = []
-    for ranks, grid in ((1, "batch=1"), (4, "batch=2,model=2")):
-        words = "--dataset", "mnist", "--net", "mlp:512,relu", "--grid", grid, "--report", tmp_path / "r.json"
-        finished = job(ranks, "train", *words, timeout=500)
-        assert finished.status == 0, finished.stderr
-        accuracies.append(json.loads((tmp_path / "r.json").read_text())["test_accuracy"])
-    assert min(accuracies) >= 98 and max(accuracies) - min(accuracies) <= 0.1
 
 
 # ----- programs of the study usability
