@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gridgrad.experiments.check import BoundRank, advice, binding, binding_problems, problems
+from gridgrad.experiments.check import BoundRank, binding_problems, problems
 from gridgrad.experiments.common.machine_load import Counters, between, load_of_node, load_of_nodes, verdict_of
 from gridgrad.experiments.launching.start_ranks import mpiexec
 from tests.experiments.programs import job
@@ -32,14 +32,6 @@ ALL = range(4)
 def test_what_is_wrong_with_a_node(ranks, words):
     found = list(binding_problems("n1", *ranks))
     assert found == [] if words is None else words in found[0]
-
-
-def test_where_the_ranks_are_and_what_could_be_better():
-    assert advice(node(ALL)[0], 4) is None  # a serial run
-    assert "not bound" in advice(node(ALL, ALL)[0], 4)
-    assert "set OMP_NUM_THREADS=2" in advice(node({0, 1}, {2, 3})[0], 4)
-    assert binding(node(ALL, ALL)[0]) == ["ranks 0-1 are not bound: each may use cores 0-3"]
-    assert binding(node({0, 1}, {2, 3}, threads=2)[0])[1] == "rank 1: cores 2-3, BLAS threads: 2"
 
 
 def test_ranks_that_are_missing_or_alone_are_named():

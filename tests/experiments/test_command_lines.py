@@ -56,6 +56,7 @@ LINES = """
 2 | partition --net lenet5 --profile folder/text.txt | text.txt
 0 | explain --net lenet5 --ranks 2 --grid model=2 --plan o.h5 | ms waiting
 0 | explain --ranks 4 --grid model=4 --plan out --shares 5,1,1,1 | --shares 5,1,1,1
+0 | explain --net mlp:8,relu --shape 4 --nodes 4 --gpus 2 --machine perlmutter-a100:bandwidth=200 | Perlmutter A100 with 200 Gbit/s
 2 | explain --net lenet5 --ranks 1099511627776 | 16777216
 2 | explain --net lenet5 --ranks 2 --memory 0.0001 | the largest layer
 2 | explain --net lenet5 --grid stage=2 --pipeline async:2 --export none | async:2
@@ -72,6 +73,7 @@ LINES = """
 2 | launch 2 nothing.py | nothing.py
 2 | launch --rate 10 2 train | --hosts
 0 | slurm train --dataset airfoil | #SBATCH
+0 | slurm --out "a b.sh" train | then sbatch
 2 | slurm --time 1-24:00:00 -- train | --time
 2 | slurm --ranks-per-node 4 -- train --grid batch=3 | 3 places
 2 | slurm --kind array -- train | --kind array

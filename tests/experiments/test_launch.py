@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from gridgrad.experiments.common import programs
 from gridgrad.experiments.launching import leftovers
 from gridgrad.experiments.launching.start_ranks import FALSE_START, STARTS, care_no_more, find_mpiexec, launch, mpiexec
 from gridgrad.parallel.checkpoint.manifest import found_in
@@ -73,15 +72,6 @@ def test_an_output_that_nobody_reads_is_no_error_and_one_that_can_not_be_written
     assert stderr.endswith(": error: can not write the output: No space left on device\n")
 
 
-def test_programs_files_and_modules_that_run_are_found(tmp_path):
-    assert programs.words_of("train") == programs.words_of("gridgrad.experiments.train") == ["-m", "gridgrad", "train"]
-    assert programs.words_of("json.tool") == ["-m", "json.tool"]
-    (tmp_path / "mine.py").write_text("")
-    assert programs.words_of(str(tmp_path / "mine.py")) == ["-m", "mpi4py", str(tmp_path / "mine.py")]
-    with pytest.raises(ValueError, match="no program"):
-        programs.words_of("nope.nope")
-
-
 # ----- which launcher starts a job, how often, and on how many ranks
 
 
@@ -101,10 +91,9 @@ def test_a_launcher_that_fails_before_the_ranks_run_is_started_again(tmp_path, m
 def test_the_launcher_is_the_one_of_mpiexec_if_it_is_there(monkeypatch):
     monkeypatch.setenv("MPIEXEC", f"{sys.executable} --mpi=pmi2")
     assert find_mpiexec() == [sys.executable, "--mpi=pmi2"]
-    for words, message in (("/no/such/mpiexec --flag", "no launcher '/no/such/mpiexec'"), ("mpiexec 'x", "quotation mark")):
-        monkeypatch.setenv("MPIEXEC", words)
-        with pytest.raises(OSError, match=message):
-            find_mpiexec()
+    monkeypatch.setenv("MPIEXEC", "/no/such/mpiexec --flag")
+    with pytest.raises(OSError, match="no launcher '/no/such/mpiexec'"):
+        find_mpiexec()
 
 
 # ----- what a job has left goes, and nothing of others

@@ -29,7 +29,6 @@ from tests.mpi import mpi
 from tests.parallel.checkpoint.test_manifest import checkpoint
 from tests.parallel.checkpoint.training import folder
 
-TINY = "--net", "mlp:8,relu", "--steps", 2, "--reduction", "plain"
 SETTINGS = "--net", "mlp:11,7,tanh,dropout=0.1", "--batch-size", 97, "--dtype", "float64", "--quiet"
 
 
@@ -135,16 +134,11 @@ def test_data_may_move_and_other_data_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("room", "size", "trains"), [(ROOM, ROOM - 1, False), (16, 1000, True)])
-def test_a_report_that_can_not_be_written_is_said_before_training_or_after_it(
-    tmp_path, monkeypatch, capsys, room, size, trains
-):
+def test_a_report_that_can_not_be_written_is_said_in_time(tmp_path, monkeypatch, capsys, room, size, trains):
     monkeypatch.setattr(options, "ROOM", room)
     path = tmp_path / "report.json"
-    with (
-        pytest.raises(UserError) as refused,
-        called(MPI.COMM_SELF, "train", [*TINY, "--report", path]) as main,
-        files_end_at(size),
-    ):
+    words = "--net", "mlp:8,relu", "--steps", 2, "--reduction", "plain", "--report", path
+    with pytest.raises(UserError) as refused, called(MPI.COMM_SELF, "train", words) as main, files_end_at(size):
         main()
     assert str(path if trains else tmp_path) in one_line(refused.value) and "File too large" in one_line(refused.value)
     assert ("test mean squared error" in capsys.readouterr().out) == trains

@@ -177,15 +177,12 @@ def test_the_shell_passes_a_signal_on(running):
 # ----- the program
 
 
-def test_the_script_is_written_and_a_dry_run_says_what_a_job_may_use(tmp_path, monkeypatch, capsys):
+def test_a_dry_run_says_what_a_job_may_use_and_writes_nothing(tmp_path, monkeypatch, capsys):
     """4 nodes of 2 ranks with 3 cores, for half an hour: 2 node-hours and 12 core-hours a start."""
-    path = tmp_path / "a b.sh"
-    asked = "--nodes", 4, "--ranks-per-node", 2, "--cores", 3, "--time", 30, "--out", path
-    often = "--kind", "requeue", "--warn", 60, "--restarts", 2, "--gpus", 1, "--", *TRAIN
+    asked = "--nodes", 4, "--ranks-per-node", 2, "--cores", 3, "--time", 30, "--gpus", 1, "--out", tmp_path / "job.sh"
+    often = "--kind", "requeue", "--warn", 60, "--restarts", 2, "--", *TRAIN
     run_main(monkeypatch, "slurm", *asked, "--dry-run", *often)
     rows = {line[:22].strip(): line[22:].split() for line in capsys.readouterr().out.splitlines()}
     assert rows["starts, at most"] == ["1", "3"] and rows["node-hours, at most"] == ["2", "6"]
     assert rows["core-hours, at most"] == ["12", "36"] and rows["GPU-hours, at most"][1] == "6"
     assert not list(tmp_path.iterdir())
-    run_main(monkeypatch, "slurm", *asked, "--", "train")
-    assert f"then sbatch {path}" in capsys.readouterr().out and f"Start it with: sbatch '{path}'" in path.read_text()

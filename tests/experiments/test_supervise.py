@@ -78,8 +78,7 @@ def test_it_starts_again_until_the_training_is_complete(played, supervised):
     common = f"-m gridgrad train --checkpoint {played}/ck --resume {played}/ck --grid batch=2"
     assert all(line.startswith("-n 2 ") and line.endswith(common) for line in started)
     rows = [line.split() for line in printed.splitlines()[-4:]]
-    assert [(number, checkpoint) for number, *_, checkpoint in rows] == [("1", "-"), ("2", "3"), ("3", "3"), ("4", "3")]
-    assert [row[-2] for row in (rows[0], rows[1], rows[3])] == ["9", "137", "0"]
+    assert [row[-1] for row in rows] == ["-", "3", "3", "3"] and [row[-2] for row in rows[:2]] == ["9", "137"]
 
 
 @pytest.mark.parametrize(
