@@ -56,7 +56,7 @@ LINES = """
 2 | partition --net lenet5 --profile folder/text.txt | text.txt
 0 | explain --net lenet5 --ranks 2 --grid model=2 --plan o.h5 | ms waiting
 0 | explain --ranks 4 --grid model=4 --plan out --shares 5,1,1,1 | --shares 5,1,1,1
-0 | explain --net mlp:8,relu --shape 4 --nodes 4 --gpus 2 --machine perlmutter-a100:bandwidth=200 | Perlmutter A100 with 200 Gbit/s
+0 | explain --net mlp:8,relu --shape 4 --nodes 4 --gpus 2 --machine perlmutter-a100:bandwidth=200 | A100 with 200 Gbit/s
 2 | explain --net lenet5 --ranks 1099511627776 | 16777216
 2 | explain --net lenet5 --ranks 2 --memory 0.0001 | the largest layer
 2 | explain --net lenet5 --grid stage=2 --pipeline async:2 --export none | async:2
