@@ -138,21 +138,6 @@ def test_items_have_what_is_printed_and_measured_side_by_side():
     assert MEASURED in item.kinds and made().where(STEPS) == "a machine"
 
 
-def test_an_item_is_written_once_for_each_of_a_list():
-    each = """each = "[{'net': net, 'most': max(col('steps', 'speedup', net=net))} for net in ['a', 'b']]"
-name = "Figure 1, {net}"
-title = "up to {most} times"
-[[items.rows]]
-label = "speedup of {net}"
-measured = "most"
-"""
-    more = f'[[items]]\nsource = "section 3"\n{each}[claims.faster]'
-    items = made(TEXT.replace("[claims.faster]", more, 1)).items(STEPS)[1:]
-    assert [(item.name, item.title, item.rows[0].measured) for item in items] == [
-        ("Figure 1, a", "up to 1.4 times", 1.4), ("Figure 1, b", "up to 1.7 times", 1.7),
-    ]  # fmt: skip
-
-
 def test_two_findings_that_contradict_each_other_decide_nothing():
     known = of_content({"claims": {"grows": {"says": "The speedup grows.", "place": "section 3"}}})
 

@@ -104,19 +104,14 @@ def test_no_text_is_taken_for_markup():
 
 
 def test_a_paper_that_fails_does_not_stop_the_others_and_what_is_measured_stands_beside_what_is_kept(tmp_path, monkeypatch):
-    class Good:
-        """The functions of a paper with one part."""
+    def has_no_data(size, ranks, data_dir):
+        raise OSError("mnist: no file x.gz; fetch it elsewhere")
 
-        to_measure = staticmethod(lambda size, ranks, data_dir: [PaperPart("speed", lambda: max(ranks), 1, {})])
-        gathered = staticmethod(lambda results, out: {"speedup": results["speed"]})
-        tables = staticmethod(lambda measured: measured)
-
-    class Bad(Good):
-        """Those of one whose data are not there."""
-
-        @staticmethod
-        def to_measure(size, ranks, data_dir):
-            raise OSError("mnist: no file x.gz; fetch it elsewhere")
+    good = {
+        "to_measure": lambda size, ranks, data_dir: [PaperPart("speed", lambda: max(ranks), 1, {})],
+        "gathered": lambda results, out: {"speedup": results["speed"]}, "tables": lambda measured: measured,
+    }  # fmt: skip
+    modules = {"a": SimpleNamespace(**good), "b": SimpleNamespace(**good | {"to_measure": has_no_data})}
 
     def items(tables):
         row = ItemRow("two ranks", Cited(2.0, PRINTED, "section 1"), tables.get("speedup"))
@@ -124,7 +119,7 @@ def test_a_paper_that_fails_does_not_stop_the_others_and_what_is_measured_stands
 
     def paper_of(name):
         return SimpleNamespace(
-            module={"a": Good, "b": Bad}[name], items=items, claims=lambda tables: [], where=lambda tables: "a machine",
+            module=modules[name], items=items, claims=lambda tables: [], where=lambda tables: "a machine",
             title="Someone: Something", about="a", verdict="v", described="d", minutes=1,
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The studies `convergence`, `protocols`, `pruned` and `simulators`, small: what they train, count and compare."""
+"""The studies `convergence`, `protocols` and `pruned`, small: what they train, count and compare."""
 
 import json
 import tempfile
@@ -15,7 +15,6 @@ from gridgrad.nn.zoo.network_names import build
 from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
 from gridgrad.parallel.training import minibatch_indices
 from tests.experiments.programs import run_main
-from tests.experiments.test_export import NEEDS_SIMGRID
 from tests.mpi import mpi
 
 NEEDS_PARTITIONER = pytest.mark.skipif(not find_spec("mtkahypar"), reason="needs mtkahypar")
@@ -42,22 +41,9 @@ def test_all_ways_train_the_same_network(comm, monkeypatch):
 
 
 def test_all_protocols_train_the_same_network_in_virtual_time(tmp_path):
-    words = (
-        "--dataset",
-        IMAGES,
-        "--net",
-        "mlp:6,relu",
-        "--batch-size",
-        4,
-        "--epochs",
-        2,
-        "--every",
-        1,
-        "--seconds",
-        "0.01,0.00001",
-    )
+    words = f"--dataset {IMAGES} --net mlp:6,relu --batch-size 4 --epochs 2 --every 1 --seconds 0.01,0.00001 --out"
     with np.errstate():
-        protocols.simulate(protocols.options().parse_args([*map(str, words), "--out", str(tmp_path / "found.json")]))
+        protocols.simulate(protocols.options().parse_args([*words.split(), str(tmp_path / "found.json")]))
     [result] = json.loads((tmp_path / "found.json").read_text())
     runs = {(run["protocol"], run["straggler"]): run for run in result["runs"]}
     assert list(runs) == [(text, factor) for text in protocols.PROTOCOLS for factor in (1, 4)]
@@ -99,17 +85,3 @@ def test_the_pruned_network_is_written_with_its_tables(tmp_path, monkeypatch):
     net = network_names.build(f"pruned:{path}", 4, 1)
     assert [layer.pattern.sum() for layer in net.layers[::2]] == [32, 128, 8]
     assert "| 3 | hypergraph |" in path.with_suffix(".md").read_text()
-
-
-@NEEDS_SIMGRID
-def test_steps_that_were_measured_are_compared(tmp_path, monkeypatch):
-    out, report = tmp_path / "s.json", tmp_path / "measured.json"
-    words = "--nets", "mlp:32,relu", "--dataset", "random:8,2", "--schemes", "batch", "--predict", 2, "--machine", "ethernet-1g"
-    run_main(monkeypatch, "sweep", *words, "--out", report)
-    measured = json.loads(report.read_text()) | {"predicted": False, "seconds_per_step": {"median": 0.1}}
-    report.write_text(f"{report.read_text()}{json.dumps(measured)}\n")
-    small = "--machines", "ethernet-1g", "--nets", "mlp:1024,1024,1024,relu", "--ranks", 2, "--out", out
-    run_main(monkeypatch, "simulators", *small, "--measured", report, "--machine", "ethernet-1g")
-    found = json.loads(out.read_text())
-    assert [step["grid"] for step in found["steps"]] == ["batch=2,model=1", "batch=1,model=2"]
-    assert [step["measured"] for step in found["measured"]] == [0.1]

@@ -57,15 +57,6 @@ def test_lines_go_through_the_medians_and_bars_over_the_intervals(tmp_path, kind
     assert list(line.get_ydata()) == pytest.approx(ideal) and legend(figure) == ["batch", "model", "ideal"]
 
 
-def test_strong_and_weak_scaling_are_panels_and_each_kind_of_efficiency_shows_its_own(tmp_path):
-    made = made_up.spread(nets=["mlp:8,relu"], scaling=["strong", "weak"])
-    assert len(drawn(tmp_path, "speedup", made)[1]) == 2
-    for kind in ("efficiency", "weak"):
-        _, [axes] = drawn(tmp_path, kind, made)
-        assert ("weak" in axes.get_title()) == (kind == "weak")
-    assert of_colour(axes, "batch")[4] == pytest.approx(4**0.8)  # the made-up steps get shorter as the batch grows
-
-
 def test_points_of_more_ranks_than_cores_and_those_of_a_busy_machine_are_marked_and_speedups_of_these_left_out(tmp_path):
     made = made_up.spread(lambda record: {"load": BUSY} if record["P"] == 2 else {}, ranks=[1, 2, 8], schemes=["batch"])
     figure, _ = drawn(tmp_path, "time", made)

@@ -50,16 +50,6 @@ def test_lines_that_differ_in_settings_say_in_what(tmp_path):
     assert names(found) == ["batch, batch size 100, dtype float32", "batch, batch size 64, dtype float64"]
 
 
-def test_predictions_stand_in_the_panel_of_what_was_measured(tmp_path):
-    measured, of_model = made_up.spread(schemes=["batch"]), made_up.predicted(ranks=[1, 8, 64])
-    found = made_up.lines_of(tmp_path, p=of_model, m=measured)
-    assert names(found) == ["batch", "batch", "model"] and len({line.panel for line in found}) == 1
-    assert [line.is_predicted for line in found] == [False, True, True]
-    assert ranks(found[1]) == [1, 8, 64] and found[1].origin == "Cori Haswell"
-    machines = made_up.lines_of(tmp_path, q=of_model, r=made_up.predicted("another", ranks=[1, 8]))
-    assert {line.name for line in machines if ranks(line) == [1, 8]} == {"batch (another)", "model (another)"}
-
-
 # ----- lines of any table
 
 REPORT = [{"net": "a", "seconds": {"median": 2}, "ways": [

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from gridgrad.experiments.common.parallel_schemes import grid_at
-from gridgrad.experiments.scaling import predicted, study, table
+from gridgrad.experiments.scaling import predicted, study
 from gridgrad.experiments.scaling.study import Study
-from gridgrad.experiments.sweep import options, study_of
 from gridgrad.parallel.prediction import machine as machines
 from tests.docs.pages import BLOCK
 
@@ -69,15 +68,6 @@ def test_the_settings_that_come_with_gridgrad_and_those_in_the_documents_are_goo
         Study(settings).check_options()
 
 
-def test_networks_and_series_of_the_command_line_take_the_place_of_those_of_the_file(tmp_path):
-    file = tmp_path / "s.toml"
-    file.write_text('[[network]]\nnet = "mlp:8"\n[[series]]\nname = "a"\ngrid = "batch=*"\n')
-    of = lambda *words: study_of(options().parse_args([str(file), *words])).curves  # noqa: E731
-    assert [(curve.network, curve.series) for curve in of()] == [("mlp:8", "a")]
-    assert [(curve.network, curve.series) for curve in of("--nets", "mlp:9")] == [("mlp:9", "a")]
-    assert [(curve.network, curve.series) for curve in of("--schemes", "model")] == [("mlp:8", "model")]
-
-
 def test_files_of_ones_own_are_sought_beside_the_settings_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
@@ -121,12 +111,3 @@ def test_points_without_a_prediction_are_named_with_the_reason():
     study = Study({"nets": ["mlp:8,relu"], "ranks": [4], "schemes": ["batch", "height"], "reduction": ["plain", "overlap"]})
     assert len(list(predicted.records(study, CORI, reasons=reasons))) == 1
     assert ["overlap" in why or "without images" in why for why in reasons.values()] == [True] * 3
-
-
-def test_an_estimate_counts_nodes_of_the_allocation(monkeypatch):
-    monkeypatch.setenv("SLURM_NTASKS", "8")
-    monkeypatch.setenv("SLURM_NNODES", "2")
-    study = Study({"nets": ["mlp:8,relu"], "ranks": [8], "schemes": ["batch"], "repeats": 6, "most_repeats": 60})
-    last = table.estimate(study, CORI).splitlines()[-1]
-    least, most = (float(hours) for hours in last.split(", ")[2].split(" node-hours")[0].split(" to "))
-    assert most == pytest.approx(10 * least, rel=0.05) and least == pytest.approx(2 * 6 * 2 / 3600, rel=0.2)

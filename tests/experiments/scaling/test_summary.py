@@ -1,7 +1,5 @@
 """The rows of a study, its statistics, its table and its tidy table, and what its model says, from made-up records."""
 
-import csv
-import io
 from itertools import product
 
 import pandas
@@ -9,7 +7,6 @@ import pytest
 from scipy.stats import quantile_test
 
 from gridgrad.experiments.scaling import model, predicted, table, tidy
-from gridgrad.experiments.scaling.records import tags
 from gridgrad.experiments.scaling.statistics import interval_of
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.summary import is_busy_alone, rows
@@ -55,18 +52,6 @@ def test_busy_runs_are_left_out_unless_there_are_no_others():
     assert (row.seconds.value, row.busy, len(row.runs), is_busy_alone(row)) == (1, 3, 3, False)
     row = by_place([record | {"load": made_up.BUSY} for record in records])["batch", "strong", 2]
     assert (row.seconds.value, row.busy, len(row.runs), is_busy_alone(row)) == (5, 6, 6, True)
-
-
-def test_a_failed_point_is_a_row_with_its_reason():
-    study = Study({"ranks": [1, 2], "schemes": ["batch"]})
-    one, two = study.points
-    failed = {"net": two.settings["net"], "dataset": "airfoil", "P": 2, "grid": two.settings["grid"], "failed": "no memory"}
-    failed |= {"point": two.settings, "repeat": 0, "took": 1.0, "environment": made_up.ENVIRONMENT, **tags(study, two)}
-    records = [made_up.record(study, one), failed]
-    row = by_place(records)["batch", "strong", 2]
-    assert row.seconds is row.speedup is None and row.failed == "no memory"
-    assert table.text(records).splitlines()[2].endswith("failed: no memory")
-    assert [line["failed"] for line in csv.DictReader(io.StringIO(tidy.text(records)))] == ["", "no memory"]
 
 
 def test_predictions_stand_beside_what_was_measured():
