@@ -1,7 +1,5 @@
 """What the modules of the papers compute: a few numbers of each by hand, verdicts of made-up measurements, and small jobs."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -16,7 +14,6 @@ from gridgrad.experiments.papers.paper import paper_of
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.partitioning.network_hypergraph import measure
-from tests.datasets.made_up_mnist import write_mnist
 
 # ----- Grabaskas 2018
 
@@ -36,18 +33,6 @@ def test_an_efficiency_of_the_thesis_is_of_two_runs_of_a_kind_on_one_processor()
     assert [grabaskas2018.training(line, runs)["efficiency, measured"] for runs in (mixed, whole)] == [None, 62.5]
     with pytest.raises(ValueError, match="several processors"):
         grabaskas2018.tables({"runs": {key: one | {"processor": key} for key, one in mixed.items()}, "machine": "both"})
-
-
-def test_a_line_of_the_thesis_runs_on_two_ranks(tmp_path):
-    random = np.random.default_rng(0)
-    train, test = ((random.integers(0, 256, (count, 28, 28)), random.integers(0, 10, count)) for count in (40, 10))
-    write_mnist(tmp_path, train=train, t10k=test)
-    line = thesis.AppendixLine(
-        "X.1", dataset="mnist", device="CPU", version="auto", nodes=2, passes=1, samples=40,
-        method="Train()", net=thesis.CNNS["mnist"], seconds=1.0, n=10,
-    )  # fmt: skip
-    result = line.run(True).start(tmp_path)
-    assert result["seconds"] > 0 and result["samples"] == 40 and math.isfinite(result["loss"]) and "accuracy" in result
 
 
 # ----- Marques et al. 2016

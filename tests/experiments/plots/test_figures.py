@@ -37,14 +37,10 @@ def drawn(folder, kind, found):
     return figure, [axes for axes in figure.axes if axes.axison]
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "ideal"),
-    [
-        ("speedup", lambda ranks: ranks**0.8, [1, 2, 4]),
-        ("efficiency", lambda ranks: ranks**-0.2, [1, 1, 1]),
-        ("time", lambda ranks: 100 / ranks**0.8, [100, 50, 25]),
-    ],
-)
+@pytest.mark.parametrize(("kind", "value", "ideal"), [
+    ("speedup", lambda ranks: ranks**0.8, [1, 2, 4]), ("efficiency", lambda ranks: ranks**-0.2, [1, 1, 1]),
+    ("time", lambda ranks: 100 / ranks**0.8, [100, 50, 25]),
+])  # fmt: skip
 def test_lines_go_through_the_medians_and_bars_over_the_intervals(tmp_path, kind, value, ideal):
     figure, [axes] = drawn(tmp_path, kind, made_up.spread())
     assert [int(tick) for tick in axes.get_xticks()] == [1, 2, 4] and axes.get_xscale() == "log"

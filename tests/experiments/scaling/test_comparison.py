@@ -105,7 +105,6 @@ def test_points_that_only_one_study_has_are_named_and_compared_across_the_settin
     assert [(point.ranks, point.verdict) for point in found] == [(1, SLOWER), (2, SLOWER), (4, SLOWER)]
     for pair, message in (
         ((one, changed(reduction=["plain", "shared"]), "reduction"), "several values of it in one file"),
-        ((one, other, "colour"), "--across colour: no point has this setting"),
         ((one, changed(reduction="plain", batch_size=64)), "no point in common .* --across batch_size"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -96,7 +96,9 @@ def seconds(**settings):
     ({"device": "gpu"}, []), ({"optimizer": "adam"}, []),
 ])  # fmt: skip
 def test_only_what_the_cost_model_knows_is_predicted(settings, ranks):
-    assert [place[0] for place in seconds(**settings)] == ranks
+    study, reasons = Study({"nets": ["mlp:8,relu"], "ranks": [1, 4], "schemes": ["batch"]} | settings), {}
+    assert [one["P"] for one in predicted.records(study, CORI, reasons=reasons)] == ranks
+    assert len(reasons) == 2 - len(ranks) and all(next(iter(settings)).replace("_", "-") in why for why in reasons.values())
 
 
 def test_a_handicap_makes_a_slower_rank_and_shares_by_speed_are_faster_than_even_ones():
@@ -104,10 +106,3 @@ def test_a_handicap_makes_a_slower_rank_and_shares_by_speed_are_faster_than_even
         uneven = {"ranks": [4], "schemes": [], "grids": [grid], "shares": ["1,1,1,1", "1,2,2,2"]}
         (free, _), (even, by_speed) = seconds(**uneven).values(), seconds(**uneven, handicap="0=2").values()
         assert free < by_speed < even
-
-
-def test_points_without_a_prediction_are_named_with_the_reason():
-    reasons = {}
-    study = Study({"nets": ["mlp:8,relu"], "ranks": [4], "schemes": ["batch", "height"], "reduction": ["plain", "overlap"]})
-    assert len(list(predicted.records(study, CORI, reasons=reasons))) == 1
-    assert ["overlap" in why or "without images" in why for why in reasons.values()] == [True] * 3

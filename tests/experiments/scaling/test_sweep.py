@@ -248,3 +248,11 @@ def test_a_run_that_fails_or_takes_too_long_is_a_record_with_its_reason():
     assert "--batch-size 1000000 is larger than the data" in failed["failed"] and failed["repeat"] == 3
     slow = runs.records_of(Study({"nets": ["mlp:8,relu"], "ranks": [1], "steps": 10**7}).points, 0, 3)[0]
     assert slow["failed"] == "took longer than --timeout 3 s and was ended"
+
+
+def test_parallelism_by_hand_is_the_same_training():
+    series = [{"name": "by hand", "grid": "model=*", "program": "by_hand.py"}, {"name": "chosen", "grid": "model=*"}]
+    study = Study({"nets": ["mlp:16,16,relu"], "ranks": [2], "series": series, "steps": 12, "schedule": "constant",
+                   "dataset": "random:8,3,64", "batch_size": 9, "turns": True, "dtype": "float64"})  # fmt: skip
+    hand, ours = (runs.records_of(group, 0, 60, turns=True)[0] for group in study.groups)
+    assert hand["final_loss"] == pytest.approx(ours["final_loss"], rel=1e-10)
