@@ -14,8 +14,6 @@ from tests.mpi import mpi
 from tests.parallel.equality import grids
 
 WIDTHS = [7, 11, 31, 2]
-
-
 PLANS = "fewest-bytes", "laugier", "out,in,out", "in,in,out", "redundant,redundant,in", "in,redundant,out", "redundant,out,in"
 
 
