@@ -6,7 +6,6 @@ with these numbers, or a line says why not.
 """
 
 import contextlib
-import io
 import json
 import subprocess
 import sys
@@ -14,14 +13,12 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-import h5py
-import numpy as np
 from hypothesis import strategies as st
 
 from gridgrad.experiments import explain, train
 from gridgrad.nn.zoo import network_names, pruning
 from gridgrad.parallel.checkpoint.manifest import NAME, digest
-from gridgrad.parallel.checkpoint.shard_file import TABLE, file_of, sha256
+from gridgrad.parallel.checkpoint.shard_file import file_of, sha256
 from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.partitioning.good_partition import SUFFIX, read_owners, write_owners
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
@@ -105,17 +102,6 @@ def cut_at_blocks(content):
     return st.one_of(blocks, damaged(content))
 
 
-@st.composite
-def damaged_table(draw, content):
-    """A shard whose table, which is JSON, says something else."""
-    buffer = io.BytesIO(content)
-    with h5py.File(buffer, "r+", libver="v110") as file:
-        table = draw(damaged_json(file[TABLE][...].tobytes()))
-        del file[TABLE]
-        file.create_dataset(TABLE, data=np.frombuffer(table, np.uint8))
-    return buffer.getvalue()
-
-
 def checkpoint(what, name, damage, read):
     path = f"made/{NEWEST}/{name}"
     return Target(f"checkpoint {what}", lambda: (checkpoints()[0][path],), damage, read, path, around,
@@ -157,5 +143,4 @@ TARGETS = (
     checkpoint("shard", file_of(0), cut_at_blocks, noticed),
     checkpoint("manifest that fits", NAME, damaged_json, unnoticed),
     checkpoint("shard that fits", file_of(0), damaged_hdf5, unnoticed),
-    checkpoint("table that fits", file_of(0), damaged_table, unnoticed),
 )  # fmt: skip
