@@ -1,5 +1,7 @@
 """Files made to do harm: whatever reads them refuses them in one line, or finds in them nothing but what they hold."""
 
+import gzip
+import json
 import os
 import pickle
 import struct
@@ -15,6 +17,7 @@ from gridgrad.experiments.launching.start_ranks import launcher_options, nodes_i
 from tests.fuzz.damage_hdf5 import virtual
 from tests.fuzz.target import Target, every_target
 from tests.fuzz.targets_data import written
+from tests.fuzz.targets_training import signed
 from tests.hostile.case import Case, program
 
 MIB, X, Y = 1 << 20, np.arange(36.0).reshape(12, 3), np.arange(12) / 8
@@ -206,6 +209,20 @@ NODES = {
 }  # fmt: skip
 
 
+GZIPPED = {"2 GiB of zeros": lambda path: gzip.compress(bytes(1 << 26), 9) * 32}
+MANIFESTS = {
+    "a file outside": {"files": [{"name": "../../outside/a"}]}, "control characters": {"settings": {"\x1b[31m": "\x07"}},
+    "10^18 workers": {"workers": 10**18}, "settings in settings": {"settings": json.loads('{"a":' * 400 + "1" + "}" * 400)},
+}  # fmt: skip
+
+
+def fits(entries, path):
+    """The manifest of the newest checkpoint with other entries, of which its checksum is one."""
+    content = json.loads(FILES["checkpoint manifest"].valid()[0])
+    entries = entries | {"files": [content["files"][0] | file for file in entries["files"]]} if "files" in entries else entries
+    return json.dumps(signed(content | entries)).encode()
+
+
 PROGRAMS = ("plot speedup fifo", "plot compare good.csv good.csv", "sweep gather good.csv --out .", "checkpoints good.csv",
     "train --net pruned:fifo", "train --batch-size 9223372036854775807 --steps 1", "launch 100000 train")  # fmt: skip
 
@@ -218,7 +235,7 @@ def around_programs(folder):
 def cases():
     """All of them."""
     tables = {"table hdf5": HDF5, "table npy": NPY, "table npz": NPZ, "table csv": TEXT, "image files": IMAGES, "nodes": NODES,
-        "cifar10 pickle": PICKLES, "ethylene zip": ZIPS, "sweep settings": TOML}  # fmt: skip
+        "cifar10 pickle": PICKLES, "mnist images.gz": GZIPPED, "ethylene zip": ZIPS, "sweep settings": TOML}  # fmt: skip
     for name, rows in tables.items():
         for label, content in rows.items():
             yield of_file(name, label, content, *(None, None) * ("external" in label))
@@ -226,6 +243,8 @@ def cases():
         for code in CODE:
             content = text.replace("CODE", code.replace('"', '\\"')).encode()
             yield of_file("job sites", f"{entry}: {code}", content, job_script)
+    for label, entries in MANIFESTS.items():
+        yield of_file("checkpoint manifest", label, partial(fits, entries))
     for words in PROGRAMS:
         yield Case("programs", words, around_programs, program(*words.split()), None)
     for name in FILES:
