@@ -160,18 +160,6 @@ def test_device_arrays_pass_through_only_where_mpi_takes_them(monkeypatch, direc
         assert to_host(array).tolist() == [[9, 9, 9], [9, 9, 9]]
 
 
-def test_buffers_are_kept_and_grow_and_arrays_of_the_host_need_none(monkeypatch):
-    monkeypatch.setenv("GRIDGRAD_CUDA_AWARE", "0")
-    host, stage = np.ones(3), Staging()
-    assert stage.outgoing(host) is host and stage.incoming(host) is host and stage.outgoing(None) is None
-    device.use("stand-in")
-    small, large = xp.ones(10, np.float32), xp.ones((4, 5))
-    for array in (small, large, small, large, xp.ones(0)):
-        assert np.array_equal(stage.outgoing(array), to_host(array))
-        stage.arrived(stage.incoming(array), array)
-    assert standin.Device.calls["pinned"] == 4  # twice each way
-
-
 @mpi(3)
 def test_collectives_of_device_arrays_give_what_those_of_host_arrays_do(comm):
     """Each once on the host and twice on the device: one copy each way, the device at rest, no third buffer."""

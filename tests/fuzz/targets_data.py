@@ -16,16 +16,11 @@ from gridgrad import datasets
 from gridgrad.datasets import uci
 from gridgrad.datasets.augment import Augment
 from tests.datasets.test_cifar10 import published
-from tests.fuzz.damage import damaged, damaged_argument, damaged_text
+from tests.fuzz.damage import damaged, damaged_text
 from tests.fuzz.damage_hdf5 import damaged_hdf5
 from tests.fuzz.target import Target
 
 IMAGES = "images:photos,size=8"
-NAMES = (
-    "table:mine.csv", "table:mine.csv,target=b:-1,test=0.5,seed=7", "table:mine.csv,target=kind,kind=labels,shape=1x3x1",
-    "table:mine.npz,test=x,test_y=y,kind=values", "table:mine.npz,x=x,y=y,test=mine.npz", "table:mine.npz,x=x,target=1",
-    "table:mine.csv,names=yes,drop=b:0", "table:mine.csv,inputs=0:b,test=./mine.csv",
-)  # fmt: skip
 RANDOM = np.random.default_rng(0)
 X, LABELS = RANDOM.normal(size=(12, 3)).round(3), RANDOM.permutation(np.arange(12) % 3)
 PIXELS = RANDOM.integers(0, 256, (11, 32, 32, 3), np.uint8)
@@ -166,14 +161,6 @@ def hdf5_files():
     return tuple(found)
 
 
-def of_name(path):
-    """Prepare and load the table of this name, beside two small ones."""
-    name = path.read_bytes().decode(errors="surrogateescape")
-    beside({"mine.csv": texts()[0], "mine.npz": npz_files()[0]}, path.parent)
-    datasets.prepare(name, path.parent)
-    used(datasets.load(name, path.parent))
-
-
 def in_hdf5(name, write, read, file):
     return Target(name, once(at_path, write), damaged_hdf5, read, file)
 
@@ -181,7 +168,6 @@ def in_hdf5(name, write, read, file):
 RECORDS = np.column_stack([[3, 9], PIXELS[:2].reshape(2, -1)]).astype(np.uint8).tobytes()
 TARGETS = (
     mnist("train-images-idx3-ubyte"),
-    mnist("t10k-labels-idx1-ubyte"),
     mnist("t10k-images-idx3-ubyte", ".gz", partial(gzip.compress, mtime=0)),
     of_cifar10("records", "cifar-10-batches-bin", ".bin", RECORDS),
     of_cifar10("pickle", "cifar-10-batches-py", "", published(PIXELS[:2].reshape(2, -1), (3, 9))),
@@ -194,5 +180,4 @@ TARGETS = (
     Target("table npy", once(npy_files), damaged, prepared("table:mine.npy"), "mine.npy"),
     Target("table npz", once(npz_files), damaged, prepared("table:mine.npz"), "mine.npz"),
     Target("table hdf5", once(hdf5_files), damaged_hdf5, prepared("table:mine.h5"), "mine.h5"),
-    Target("table name", lambda: tuple(map(str.encode, NAMES)), damaged_argument, of_name, says=("table", "data set", "mine.")),
 )  # fmt: skip
