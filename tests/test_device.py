@@ -36,6 +36,8 @@ def test_xp_is_the_library_in_use_and_the_cpu_moves_nothing():
     assert xp.add is np.add and xp.is_cpu and device.describe() == "cpu"
     assert to_device(array) is array and to_host(array) is array
     assert device.empty(5, np.float32).ctypes.data % device.ALIGNMENT == 0
+    with pytest.raises(ValueError, match="--tf32"):
+        device.use("cpu", tf32=True)
     device.use("stand-in")
     assert xp.add is standin.library.add and not xp.is_cpu and not hasattr(xp, "divmod")
 
@@ -74,19 +76,11 @@ def test_ranks_take_the_gpus_in_turn(cupy, monkeypatch):
     array.get.assert_called_once_with(out=host)
 
 
-@pytest.mark.parametrize(("name", "word"), [("tpu", "unknown device"), ("cpu", "--tf32")])
-def test_unknown_devices_and_tf32_without_a_gpu_are_refused(name, word):
-    with pytest.raises(ValueError, match=word):
-        device.use(name, tf32=True)
-
-
 @mpi(2)
 def test_every_rank_gets_a_device(comm):
     use_device(comm, "stand-in", tf32=True)
     assert device._device.number == comm.rank and device._device.tf32
-    use_device(comm, "auto")
-    assert device.gpus() or device.describe() == "cpu"
-    for wrong in ("cpu,tpu", "hybrid,cpu", "cpu,cpu,stand-in"):
+    for wrong in ("tpu", "cpu,tpu", "hybrid,cpu", "cpu,cpu,stand-in"):
         with pytest.raises(ValueError, match=f"device.*{wrong}"):
             use_device(comm, wrong)
 
@@ -102,7 +96,10 @@ def test_a_list_names_the_devices_by_rank(comm):
 
 
 @mpi(3)
-def test_a_hybrid_job_uses_each_gpu_once(comm, monkeypatch):
+def test_a_hybrid_job_uses_each_gpu_once_and_one_without_its_gpu_is_refused_on_all(comm, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(ValueError, match="^--device gpu: CuPy is not installed"):
+        use_device(comm, "cpu,gpu")
     monkeypatch.setitem(device.KINDS, "gpu", standin.Device)
     cases = [  # (the GPUs that each rank sees, the number of the one among them that it gets)
         ([["a", "b"]] * 3, [0, 1, None]),
@@ -113,13 +110,6 @@ def test_a_hybrid_job_uses_each_gpu_once(comm, monkeypatch):
         monkeypatch.setattr(device, "gpus", lambda seen=seen: seen[comm.rank])
         use_device(comm, "hybrid", tf32=True)
         assert (None if xp.is_cpu else device._device.number) == numbers[comm.rank], seen
-
-
-@mpi(3)
-def test_a_rank_without_its_device_is_heard_of_on_all(comm, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(ValueError, match="^--device gpu: CuPy is not installed"):
-        use_device(comm, "cpu,gpu")
 
 
 # ----- the stand-in
@@ -147,7 +137,7 @@ def test_the_stand_in_keeps_host_and_device_apart(mix):
 # ----- parallel/grid/devices.py
 
 
-@pytest.mark.parametrize(("kinds", "aware"), [(None, False), ("mpi,system", False), ("mpi,cuda", True), ("cuda:host", False)])
+@pytest.mark.parametrize(("kinds", "aware"), [(None, False), ("mpi,cuda", True), ("cuda:host", False)])
 def test_what_the_user_says_of_the_mpi_library_counts_else_what_it_says_itself(monkeypatch, kinds, aware):
     library = MagicMock()
     library.COMM_WORLD.Get_info.return_value.Get.return_value = kinds
@@ -166,22 +156,10 @@ def test_device_arrays_pass_through_only_where_mpi_takes_them(monkeypatch, direc
     sent, received = stage.outgoing(array), stage.incoming(array)
     assert (sent is array) == (received is array) == direct
     if not direct:
-        assert sent.tolist() == [[0, 1, 2], [3, 4, 5]] and received.shape == (2, 3) and received.dtype == np.float64
+        assert sent.tolist() == [[0, 1, 2], [3, 4, 5]]
         received[...] = 9
-    stage.arrived(received, array)
-    assert to_host(array).tolist() == ([[0, 1, 2], [3, 4, 5]] if direct else [[9, 9, 9], [9, 9, 9]])
-
-
-def test_buffers_are_kept_and_grow_and_arrays_of_the_host_need_none(monkeypatch):
-    monkeypatch.setenv("GRIDGRAD_CUDA_AWARE", "0")
-    host, stage = np.ones(3), Staging()
-    assert stage.outgoing(host) is host and stage.incoming(host) is host and stage.outgoing(None) is None
-    device.use("stand-in")
-    small, large = xp.ones(10, np.float32), xp.ones((4, 5))
-    for array in (small, large, small, large, xp.ones(0)):
-        assert np.array_equal(stage.outgoing(array), to_host(array))
-        stage.arrived(stage.incoming(array), array)
-    assert standin.Device.calls["pinned"] == 4  # twice each way
+        stage.arrived(received, array)
+        assert to_host(array).tolist() == [[9, 9, 9], [9, 9, 9]]
 
 
 @mpi(3)
@@ -314,10 +292,8 @@ PLACED = "tests/parallel/placement", RANDOM, "-m", "mpi and not long", "-k"
         ("stand-in", ["tests/nn", "-k", f"not ({LARGE})"]),
         ("stand-in", [*PLACED, "[2]"]),
         ("stand-in,cpu", [RANDOM, "-m", "mpi and not long", "-k", "[2]"]),
-        pytest.param("stand-in", [*PLACED, "[3]"], marks=pytest.mark.long),
-        pytest.param("stand-in,cpu,cpu", [RANDOM, "-m", "mpi and not long", "-k", "[3] or [4]"], marks=pytest.mark.long),
     ],
-    ids=["nn", "parallel", "hybrid", "parallel-3", "hybrid-3-and-4"],
+    ids=["nn", "parallel", "hybrid"],
 )
 def test_the_suite_passes_on_the_stand_in(devices, tests):
     """In the hybrid jobs every axis has ranks on different devices."""

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.selection import PARTS, add_options, quick_ones, select
+from tests.selection import PARTS, add_options, select
 
 
 class Item(SimpleNamespace):
@@ -21,20 +21,13 @@ def item(name, ranks=0, marks=()):
     )
 
 
-ITEMS = [
-    item("plain"), item("long", marks=["long"]), item("slow[x]"), item("slow[y]"),
-    *(item("of_ranks", ranks) for ranks in range(1, 9)), *(item("quick", ranks, ["quick"]) for ranks in range(1, 9)),
-    *(item("of_many", ranks) for ranks in (5, 6)),
-]  # fmt: skip
+ITEMS = [item("plain"), item("long", marks=["long"]), item("slow[x]"), item("slow[y]")]
+ITEMS += [item(name, ranks, [name]) for name in ("of_ranks", "quick") for ranks in range(1, 9)]
 
 
-def names(items):
-    return sorted(one.nodeid.removeprefix("tests/") for one in items)
-
-
-def chosen(monkeypatch, listed, *words):
-    """The names of the tests that pytest runs with some options, where some are listed as slow."""
-    monkeypatch.setattr("tests.selection.listed", lambda: {listed})
+def chosen(monkeypatch, *words):
+    """The names of the tests that pytest runs with some options."""
+    monkeypatch.setattr("tests.selection.listed", lambda: {"slow[y]", "quick[4]"})
     parser, left_out, items = pytest.Parser(_ispytest=True), [], list(ITEMS)
     add_options(parser)
     hook = SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items))
@@ -43,17 +36,16 @@ def chosen(monkeypatch, listed, *words):
     return names(items)
 
 
-def test_the_quick_ones_are_on_few_ranks_and_not_listed():
-    found = names(quick_ones(ITEMS, {"slow[y]", "quick[4]"}))
-    of_ranks = [name for name in found if name.startswith("of_ranks")]
+def names(items):
+    return sorted(one.nodeid.removeprefix("tests/") for one in items)
+
+
+def test_quick_ones_are_on_few_ranks_and_not_listed_and_six_parts_are_all_that_they_leave_out(monkeypatch):
+    quick, slow = chosen(monkeypatch, "--quick"), chosen(monkeypatch, "--slow")
+    of_ranks = [name for name in quick if name.startswith("of_ranks")]
     assert of_ranks in (["of_ranks[2]"], ["of_ranks[3]"], ["of_ranks[4]"])
-    assert sorted([*of_ranks, "plain", "slow[x]", "quick[1]", "quick[2]", "quick[3]"]) == found
-
-
-def test_six_parts_are_all_that_is_left_out(monkeypatch):
-    quick, slow = chosen(monkeypatch, "slow", "--quick"), chosen(monkeypatch, "slow", "--slow")
-    assert quick and slow and sorted(quick + slow) == names(ITEMS)
-    assert {"slow[x]", "slow[y]"} <= {*chosen(monkeypatch, "slow[y]", "--slow")}, "cases of one function stay together"
+    assert quick == sorted([*of_ranks, "plain", "slow[x]", "quick[1]", "quick[2]", "quick[3]"])
+    assert {*quick, *slow} == {*names(ITEMS)} and {"slow[x]", "slow[y]"} <= {*slow}, "cases of one function stay together"
     for options, whole in (((), names(ITEMS)), (("--slow",), slow)):
-        parts = [chosen(monkeypatch, "slow", *options, "--part", str(number)) for number in range(7, 7 + PARTS)]
+        parts = [chosen(monkeypatch, *options, "--part", str(number)) for number in range(7, 7 + PARTS)]
         assert sorted(sum(parts, [])) == whole

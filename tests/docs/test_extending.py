@@ -10,7 +10,6 @@ from tests.docs.pages import ROOT, blocks, changed, changes, program
 pytestmark = pytest.mark.mpi
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GRIDGRAD_KERNELS": "plain"}  # no table of kernels is measured
 CASES = ("layer", 1), ("protocol", 3), ("schedule", 3), ("axis", 4), ("plan", 4)  # page, ranks
-MORE = ("layer", 4), ("protocol", 4), ("schedule", 1), ("plan", 3)
 
 
 def folder_of(name, path):
@@ -31,7 +30,7 @@ def test_all_pages_are_here():
     assert {path.stem for path in (ROOT / "docs" / "extending").glob("*.md")} == {name for name, _ in CASES}
 
 
-@pytest.mark.parametrize(("name", "ranks"), [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in MORE)])
+@pytest.mark.parametrize(("name", "ranks"), CASES)
 def test_the_example_equals_serial_training(name, ranks, tmp_path, monkeypatch):
     monkeypatch.chdir(folder_of(name, tmp_path))
     ended = mpiexec(ranks, ["-m", "mpi4py", "example.py"], 120, ENVIRONMENT | {"PYTHONPATH": str(tmp_path)})

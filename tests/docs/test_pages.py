@@ -1,20 +1,26 @@
-"""What the documents show is what is there: the tutorial's program, pictures, the version, lines that are not too long."""
+"""What the documents show is what is there: the program of the tutorial, exports, pictures, versions."""
 
+import ast
 import re
+import tomllib
 
-import numpy as np
 import pytest
 
 from docs import api_pages
-from docs.draw_schemes import dense, matrices
-from docs.placed_ranks import on_every_rank
-from docs.shapes import runs, words
-from gridgrad.parallel.placement.partition import indices
+from docs.plain_docstrings import converted
 from tests.api.exports import documented
-from tests.docs import pages
-from tests.docs.pages import BLOCK, ROOT, blocks, changed, changes
+from tests.docs.pages import BLOCK, PAGES, ROOT, blocks, changed, changes
 
-PAGES = [*pages.PAGES, ROOT / "CHANGELOG.md"]
+SPACK = ROOT / "docs" / "tools" / "spack_repo" / "gridgrad" / "packages" / "py_gridgrad" / "package.py"
+DOCSTRING = """Move an array `a -> b`; see `Shard`s and f(*x).
+
+rank: of |this| one. strange_name: begins a line.
+
+Examples
+--------
+>>> 1 + 1
+2
+"""
 
 
 def test_the_tutorial_makes_the_serial_program_parallel():
@@ -25,39 +31,27 @@ def test_the_tutorial_makes_the_serial_program_parallel():
     assert text.startswith(described) and text.split('"""\n\n', 1)[1] == changed(serial, hunks)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_lines_are_not_too_long(page):
-    lines = page.read_text().splitlines()
-    address = re.compile(r"\[[^]]+\]: https://\S+")
-    assert [line for line in lines if len(line) > 128 and not line.startswith("|") and not address.fullmatch(line)] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_pictures_have_words_for_those_who_do_not_see_them_and_are_kept_or_drawn(page):
-    text = page.read_text()
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda path: str(path.relative_to(ROOT)))
+def test_lines_are_short_and_pictures_have_words_for_those_who_do_not_see_them(page):
+    text, address = page.read_text(), re.compile(r"\[[^]]+\]: https://\S+")
+    lines = [line for line in text.splitlines() if len(line) > 128 and not line.startswith("|")]
+    assert [line for line in lines if not address.fullmatch(line)] == []
     assert re.findall(r"!\[\]\(", BLOCK.sub("", text)) == []
-    drawn = (ROOT / "Makefile").read_text().split("\nfigures:")[1].split("\n\n")[0]
-    for path, options in re.findall(r"^```\{image\} \.\./(\S+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        assert re.search(r"^:alt: \w", options, re.MULTILINE) and re.search(rf"--(?:out|map) {path}", drawn), path
+    for path, options in re.findall(r"^```\{image\} (\S+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        assert re.search(r"^:alt: \w", options, re.MULTILINE), path
 
 
-def test_each_scheme_has_its_picture():
-    shown = re.findall(r"\(schemes/(\w+)\.png\)", (ROOT / "docs" / "schemes.md").read_text())
-    assert sorted(shown) == sorted(path.stem for path in (ROOT / "docs" / "schemes").glob("*.png"))
-
-
-def test_each_page_stands_once_in_the_sidebar():
-    listed = "\n".join(blocks("docs/index.md", "{toctree}") + blocks("docs/api/index.md", "{toctree}"))
-    folder = ROOT / "docs"
-    pages = {str(path.relative_to(folder).with_suffix("")) for path in PAGES if folder in path.parents} - {"index"}
-    named = [name for name in pages if len(re.findall(rf"^{name.removeprefix('api/')}$", listed, re.MULTILINE)) == 1]
-    assert pages - {*named} == {"api/index"}  # which stands there with its folder
-
-
-def test_versions_agree():
+def test_versions_agree_and_the_package_of_spack_needs_what_the_project_needs():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     cited = re.search(r"^version: (\S+)\ndate-released: \"(\S+)\"$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     newest = re.search(r"^## (\S+) - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert cited.groups() == newest.groups()
+    calls = [node for node in ast.walk(ast.parse(SPACK.read_text())) if isinstance(node, ast.Call)]
+    said = {name: {call.args[0].value for call in calls if call.func.id == name} for name in ("depends_on", "version")}
+    needed = project["project"]["dependencies"] + project["build-system"]["requires"]
+    python = f"python@{project['project']['requires-python'].removeprefix('>=')}:"
+    assert said["depends_on"] == {"mpi", python, *(f"py-{word.replace('>=', '@')}:" for word in needed)}
+    assert said["version"] == {project["project"]["version"]}
 
 
 @pytest.mark.parametrize("package", api_pages.PACKAGES)
@@ -67,20 +61,9 @@ def test_the_page_of_a_package_has_everything_that_it_exports(package):
     assert sorted(described) == sorted(name for found, name, _ in documented() if found == f"gridgrad.{package}")
 
 
-def test_pictures_show_the_blocks_of_the_layouts():
-    """Every element of a weight is drawn at the ranks that hold it, and in the words below."""
-    sizes = {"batch": 2, "model": 3}
-    ranks = on_every_rank(dense(hidden=31), sizes)
-    x, first, second, y = zip(*(matrices(rank, 32) for rank in ranks), strict=True)
-    for arrays, copies in ((x, 3), (first, 2), (second, 2), (y, 1)):
-        shape = arrays[0][0].shape
-        held = [len(indices(rows)) * len(indices(columns)) for rows, columns in (held.block for held, *_ in arrays)]
-        assert sum(held) == copies * shape[0] * shape[1]
-    assert [below for _, _, below in first] == ["outputs\n0-10", "outputs\n11-20", "outputs\n21-30"] * 2
-    assert [below for _, _, below in y][:2] == ["samples\n0-5", "samples\n6-10"]
-
-
-def test_parts_in_words():
-    assert words(slice(3, 7), "rows") == "rows 3-6" and words(slice(0, 0), "rows") == "no rows"
-    assert runs(np.array([0, 1, 2, 5, 7, 8])) == [(0, 3), (5, 6), (7, 9)]
-    assert words(np.array([1, 4, 5]), "neurons") == "neurons 1,4-5"
+def test_a_docstring_becomes_restructured_text_that_means_the_same():
+    assert converted(DOCSTRING, {"rank"}) == [
+        "Move an array ``a -> b``; see ``Shard``\\ s and f(\\*x).", "",
+        "* **rank**: of \\|this\\| one. strange\\_name: begins a line.", "",
+        ":Examples:", "    >>> 1 + 1", "    2", "",
+    ]  # fmt: skip

@@ -1,14 +1,13 @@
 """Calling programs in the process of a test or on its ranks, and starting them as a user would.
 
 What matters about most programs shows when their main function is called in processes that are there: `run_main`, `trained`
-and `assert_refused` do that. `program` and `job` start processes, which takes longer.
+and `assert_refused` do that. `job` starts processes, which takes longer.
 """
 
 import contextlib
 import io
 import json
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,10 +23,6 @@ from gridgrad.parallel.job.run import UserError, one_line
 from tests.jobs import jobs
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder
-
-TIME_LIMIT = 300  # seconds
-
-# ----- in the processes of the test
 
 
 @contextlib.contextmanager
@@ -90,6 +85,7 @@ def trained(comm, *words, name="train"):
     with folder(comm) as place, called(comm, name, [*words, "--report", f"{place}/report.json"]) as main:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             main()
+        assert comm.rank == 0 or not said.getvalue()
         return comm.bcast((json.loads(Path(place, "report.json").read_text()), said.getvalue()) if comm.rank == 0 else None)
 
 
@@ -128,15 +124,6 @@ def refuses(comm, order):
     assert [(words, message) for message, words in messages if words not in message] == []
 
 
-# ----- in processes of their own
-
-
-def program(*arguments):
-    """A program run alone: `program("plot", "speedup", path)`. Returns a CompletedProcess."""
-    command = [sys.executable, "-m", "gridgrad", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT)
-
-
 def job(ranks, *arguments, timeout=120):
-    """A program on so many ranks: `job(4, "train", "--grid", "model=4")`. Returns a Finished."""
+    """A program on so many ranks, started as a user would: `job(4, "train", "--grid", "model=4")`. Returns a Finished."""
     return mpiexec(ranks, ["-m", "gridgrad", *map(str, arguments)], timeout)

@@ -1,15 +1,12 @@
-"""Where the time goes: `train --trace --profile`, and the figures of breakdowns, timelines, pipelines and rooflines."""
+"""Where the time goes: the figures of breakdowns, timelines and rooflines."""
 
 import json
 
 import matplotlib.pyplot as plt
 import pytest
-from mpi4py import MPI
 
 from gridgrad.experiments.plots import breakdown, roofline, style, timeline
-from gridgrad.parallel.observe.span_observer import METHODS
-from tests.experiments.plots import made_up_lines as made_up
-from tests.experiments.programs import called
+from tests.experiments.scaling import made_up_studies as made_up
 
 
 @pytest.fixture(autouse=True)
@@ -18,27 +15,12 @@ def no_figure_stays():
     plt.close("all")
 
 
-def test_a_run_is_traced_and_profiled(tmp_path):
-    words = ["--dataset", "random:12x12x1,3", "--net", "lenet5", "--batch-size", 5, "--steps", 10, "--quiet", "--profile"]
-    trace, path = tmp_path / "t.json", tmp_path / "r.json"
-    with called(MPI.COMM_SELF, "train", [*words, "--trace", trace, "--trace-steps", 3, "--report", path]) as main:
-        main()
-    report, events = json.loads(path.read_text()), json.loads(trace.read_text())["traceEvents"]
-    assert {row["kind"] for row in report["layers"]} >= {"Conv2d", "Linear", "AvgPool2d", "Tanh"}
-    assert 0 < sum(row[method] for row in report["layers"] for method in METHODS) <= report["time"]["compute"]
-    assert [event["name"] for event in events if event.get("cat") == "step"] == ["step 5", "step 6", "step 7"]
-    assert {"optimizer SGD step", "loss SoftmaxCrossEntropy backward", "0 Conv2d forward"} <= {e["name"] for e in events}
-
-
-# ----- bars and efficiencies of runs
-
-
 def legend(figure):
     return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def test_bars_are_the_parts_of_a_step_and_the_table_has_its_efficiencies(tmp_path):
-    figure = breakdown.draw(made_up.lines_of(tmp_path, a=made_up.records()))
+    figure = breakdown.draw(made_up.lines_of(tmp_path, a=made_up.spread()))
     made_up.assert_whole(figure)
     shown = [axes for axes in figure.axes if axes.axison]
     bars, table = next(axes for axes in shown if axes.patches), next(axes for axes in shown if axes.collections)
@@ -54,54 +36,39 @@ def test_bars_are_the_parts_of_a_step_and_the_table_has_its_efficiencies(tmp_pat
 # ----- traces
 
 
-def span(rank, category, name, start, stop, thread=0, **more):
-    return {"name": name, "cat": category, "ph": "X", "pid": rank, "tid": thread, "ts": start, "dur": stop - start} | more
-
-
-def write_trace(path, places, spans):
-    """places: what stands in the brackets behind each rank."""
-    named = [{"name": "process_name", "pid": rank, "args": {"name": f"rank {rank} ({place}) on a"}}
-             for rank, place in enumerate(places)]  # fmt: skip
-    path.write_text(json.dumps({"traceEvents": [*named, *spans]}))
-    return path
-
-
 @pytest.fixture
 def traces(tmp_path):
     """Traces of steps of 100 us on 2 ranks: backward ends after 60, the all-reduce alone takes 40, of which buckets hide 30."""
-    plain, overlap = [], []
+    every = {"plain": [], "overlap": []}
     for rank in range(2):
+
+        def span(category, name, start, stop, rank=rank, **more):
+            return {"name": name, "cat": category, "ph": "X", "pid": rank, "tid": 0, "ts": start, "dur": stop - start} | more
+
+        for events in every.values():
+            events.append({"name": "process_name", "pid": rank, "args": {"name": f"rank {rank} (batch={rank}, model=0) on a"}})
         for at in (0, 100, 200):
-            both = [span(rank, "step", f"step {at // 100}", at, at + 100),
-                    span(rank, "layer", "0 Linear gradients", at, at + 60)]  # fmt: skip
-            plain += [*both, span(rank, "collective", "gradients all-reduce", at + 55 + 5 * rank, at + 100)]
-            overlap += [*both, span(rank, "flight", "gradients all-reduce", at + 20, at + 70, 1, args={"bytes": 8}),
-                        span(rank, "progress", "gradients all-reduce, progress", at + 60, at + 70)]  # fmt: skip
-            if rank == 0:
-                plain.append(span(0, "waiting", "waiting", at + 55, at + 60))
-    places = "batch=0, model=0", "batch=1, model=0"
-    return [write_trace(tmp_path / f"{name}.json", places, spans) for name, spans in (("plain", plain), ("overlap", overlap))]
+            both = [span("step", f"step {at}", at, at + 100), span("layer", "0 Linear gradients", at, at + 60)]
+            every["plain"] += [*both, span("collective", "gradients all-reduce", at + 55 + 5 * rank, at + 100),
+                               *([] if rank else [span("waiting", "waiting", at + 55, at + 60)])]  # fmt: skip
+            every["overlap"] += [*both, span("flight", "gradients all-reduce", at + 20, at + 70, tid=1, args={"bytes": 8}),
+                                 span("progress", "gradients all-reduce, progress", at + 60, at + 70)]  # fmt: skip
+    for name, events in every.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"traceEvents": events}))
+    return [tmp_path / "plain.json", tmp_path / "overlap.json"]
 
 
 def test_what_backward_hides_of_the_all_reduce_is_told(traces):
     figure, [said] = breakdown.draw_traces(traces)
-    made_up.assert_whole(figure)
     assert said.startswith("overlap: the all-reduce of the gradients takes 0.04 ms alone") and said.endswith("75 % is hidden.")
     heights = [patch.get_height() for patch in figure.axes[0].patches]
     assert heights == pytest.approx([0.0575, 0, 0.04, 0.0025, 0.09, 0, 0.01, 0])
 
 
 def test_a_timeline_has_a_row_a_rank_and_a_colour_a_kind(traces):
-    plain, overlap = traces
-    figure = timeline.draw(plain)
-    made_up.assert_whole(figure)
-    [axes] = figure.axes
+    [axes] = timeline.draw(traces[0]).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["rank 0 (batch 0)", "rank 1 (batch 1)"]
-    assert legend(figure) == ["compute", "communicate", "wait"] and axes.get_xlim() == (0, 0.1)
-    assert timeline.UNDER_WAY in legend(timeline.draw(overlap))
-
-
-# ----- rooflines
+    assert axes.get_xlim() == (0, 0.1) and timeline.UNDER_WAY in legend(timeline.draw(traces[1]))
 
 
 def test_a_roofline_is_drawn(tmp_path):

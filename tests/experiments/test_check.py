@@ -4,19 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from gridgrad.experiments.check import BoundRank, advice, binding, binding_problems, problems
-from gridgrad.experiments.common.machine_load import (
-    Counters,
-    Watch,
-    between,
-    load_of_job,
-    load_of_node,
-    load_of_nodes,
-    verdict_of,
-)
+from gridgrad.experiments.check import BoundRank, binding_problems, problems
+from gridgrad.experiments.common.machine_load import Counters, between, load_of_node, load_of_nodes, verdict_of
 from gridgrad.experiments.launching.start_ranks import mpiexec
 from tests.experiments.programs import job
-from tests.mpi import mpi
 
 
 def node(*cores, threads=1, asked=None):
@@ -41,14 +32,6 @@ ALL = range(4)
 def test_what_is_wrong_with_a_node(ranks, words):
     found = list(binding_problems("n1", *ranks))
     assert found == [] if words is None else words in found[0]
-
-
-def test_where_the_ranks_are_and_what_could_be_better():
-    assert advice(node(ALL)[0], 4) is None  # a serial run
-    assert "not bound" in advice(node(ALL, ALL)[0], 4)
-    assert "set OMP_NUM_THREADS=2" in advice(node({0, 1}, {2, 3})[0], 4)
-    assert binding(node(ALL, ALL)[0]) == ["ranks 0-1 are not bound: each may use cores 0-3"]
-    assert binding(node({0, 1}, {2, 3}, threads=2)[0])[1] == "rank 1: cores 2-3, BLAS threads: 2"
 
 
 def test_ranks_that_are_missing_or_alone_are_named():
@@ -116,13 +99,3 @@ def test_the_worst_node_is_told():
     assert load.host == "n2" and load.nodes == 2 and load.others == pytest.approx(0.8) and load.throttled == 0.5
     assert load.verdict == "of 2 cores of n2 0.8 were taken by others: not comparable" == verdict_of({"load": load.entry()})
     assert verdict_of({}) is None and verdict_of({"load": quiet.entry()}) is None
-
-
-@mpi(1, 2)
-def test_all_ranks_get_the_load_of_the_job(comm):
-    watch = Watch()
-    sum(k * k for k in range(20000))
-    load = load_of_job(comm, watch.seen())
-    assert comm.allgather(load) == [load] * comm.size
-    assert load is None or (load.ranks == comm.size and load.nodes == 1 and load.ours > 0)  # where there are no counters
-    assert load_of_job(comm, watch.seen() if comm.rank else None) is None

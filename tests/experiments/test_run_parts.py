@@ -22,8 +22,10 @@ from tests.random_networks.case import Case
 from tests.random_networks.checks import grid_of, placed
 
 
-def part_of(x, y):
-    return Part(x, y, 0.0, 1.0, y_mean=np.zeros(y.shape[1]), y_std=np.ones(y.shape[1]), dtype=np.float64)
+def values(samples):
+    """A part of a small regression: samples of 3 values, targets of 2."""
+    x, y = np.random.default_rng(0).standard_normal((samples, 3)), np.random.default_rng(1).standard_normal((samples, 2))
+    return Part(x, y, 0.0, 1.0, y_mean=np.zeros(2), y_std=np.ones(2), dtype=np.float64)
 
 
 @mpi(1, 2)
@@ -31,8 +33,7 @@ def test_steps_behind_the_first_ones_are_measured(comm):
     """On a small regression, with epochs of 4 steps."""
     with ProcessGrid(comm, batch=comm.size) as grid:
         net, times = parallelize(Sequential([Linear(3, 2)], dtype=np.float64), grid, reduction="overlap:1"), Times()
-        part = part_of(np.random.default_rng(0).standard_normal((40, 3)), np.zeros((40, 2)))
-        run = Run(net, MSE(), SGD(net, lr=0.1), READERS["each"](net, part), 9, 4, [times])
+        run = Run(net, MSE(), SGD(net, lr=0.1), READERS["each"](net, values(40)), 9, 4, [times])
         grid.world.all_reduce(np.ones(3), "before")
         run.begin()
         assert not grid.tally.records
@@ -50,20 +51,19 @@ def test_steps_behind_the_first_ones_are_measured(comm):
 @mpi(1, 2)
 def test_early_stopping_keeps_its_weights_where_shares_change(comm):
     def make():
-        return Sequential([Linear(5, 12), BatchNorm(12), Tanh(), Linear(12, 3)], seed=1, dtype=np.float64)
+        return Sequential([Linear(3, 12), BatchNorm(12), Tanh(), Linear(12, 2)], seed=1, dtype=np.float64)
 
-    x, y = np.random.default_rng(0).standard_normal((7, 5)), np.random.default_rng(1).standard_normal((7, 3))
-    held_out = part_of(x, y)
+    part = values(7)
     with ProcessGrid(comm, model=comm.size) as grid:
         net = parallelize(make(), grid, "out,in", shares={"model": (1,) * comm.size})
-        optimizer, validation = SGD(net, 0.1, momentum=0.9), Validation(held_out, "mse", 4, patience=2)
-        run = Run(net, MSE(), optimizer, READERS["each"](net, held_out), 2, 2, [validation])
+        optimizer, validation = SGD(net, 0.1, momentum=0.9), Validation(part, "mse", 4, patience=2)
+        run = Run(net, MSE(), optimizer, READERS["each"](net, part), 2, 2, [validation])
         run.moves = True
         run.begin()
-        net.learn(x, y, MSE(), optimizer)
+        net.learn(part.x[:], part.y[:], MSE(), optimizer)
         validation.see()
         best = net.state_dict(everywhere=True)
-        net.learn(x, y, MSE(), optimizer)
+        net.learn(part.x[:], part.y[:], MSE(), optimizer)
         relocate(net, optimizer, place(make(), grid, "out,in", {"model": (2, *[1] * (comm.size - 1))}))
         validation.exchange()
         after = net.state_dict(everywhere=True)
@@ -108,27 +108,16 @@ def test_a_handicap_pauses_in_proportion_to_what_was_computed(monkeypatch):
 # ----- reports
 
 
-class GatheredGrid:
-    """A grid whose ranks have measured these: a list of {(layer, kind): (calls, bytes, seconds)} for each rank."""
-
-    def __init__(self, ranks):
-        self.ranks = ranks
-        self.tally = SimpleNamespace(records={})
-
-    def gather(self, mine):
-        _, seconds, read, peak = mine
-        return [(records, seconds, read, peak) for records in self.ranks]
-
-
 def test_the_seconds_of_collectives_add_up_to_communicating_where_only_some_ranks_take_part():
     loss, sums, sent = ("loss", "all-reduce"), ("gradients", "all-reduce"), ("1", "send")
-    ranks = [
+    ranks = [  # {(layer, kind): (calls, bytes, seconds)} of each
         {loss: (2, 16, 0.2), sums: (2, 100, 0.6), sent: (2, 50, 0.4)},
         {loss: (2, 16, 0.4), sums: (2, 100, 0.8)},
         {loss: (2, 16, 0.6)},
         {loss: (2, 16, 0.2)},
     ]
-    found = report.time_and_bytes(GatheredGrid(ranks), [2.0, 2.0], 0.0)
+    grid = SimpleNamespace(tally=SimpleNamespace(records={}), gather=lambda mine: [(records, *mine[1:]) for records in ranks])
+    found = report.time_and_bytes(grid, [2.0, 2.0], 0.0)
     seconds = {(row["layer"], row["kind"]): row["seconds"] for row in found["communication"]}
     assert seconds == pytest.approx({loss: 0.1, sums: 0.3 / 2, sent: 0.2 / 4})  # of a step, mean over 4 ranks
     assert sum(seconds.values()) == pytest.approx(found["time"]["communicate"])
@@ -151,19 +140,13 @@ LAYERS = [("Linear", 11), ("Tanh",), ("Residual", [], [("Linear", 11)]), ("Linea
 
 @mpi(1, 3)
 def test_a_network_is_hashed_by_rows_as_if_it_were_gathered(comm, monkeypatch):
-    """At no time a rank has gathered more than a few rows, or what is stored in another shape."""
+    monkeypatch.setattr(report, "ROWS", 80)  # bytes, of one row or a few
     images = [("Conv2d", 5, 3), ("BatchNorm",), ("Tanh",), ("Linear", 7)]
     cases = [Case(*one, sizes) for one in ((LAYERS, (6,)), (images, (6, 4, 2))) for sizes in grids(comm.size)]
     cases += [Case(LAYERS, (6,), {"model": comm.size}, "hypergraph", owners="fine")]
     for case in cases:
-        with grid_of(case, comm) as grid, monkeypatch.context() as patch:
-            net, gathered = placed(case, grid), []
-            expected, gather = digest_of(net.global_parameters()), net.global_value
-            patch.setattr(report, "ROWS", 80)
-            patch.setattr(net, "global_value", lambda p: gathered.append((p, gather(p))) or gathered[-1][1])  # noqa: B023
-            assert report.digest(net) == expected
-            for p, value in gathered:
-                stored = [q for _, q in net.parameters + net.buffers if q is p and q.stored_shape != q.shape]
-                assert value is None or stored or value.nbytes <= 80 or 1 in p.shape, p.shape  # or one row
+        with grid_of(case, comm) as grid:
+            net = placed(case, grid)
+            assert report.digest(net) == digest_of(net.global_parameters())
     serial = cases[0].network()
     assert report.digest(serial) == digest_of(serial.global_parameters())

@@ -59,7 +59,6 @@ def test_every_script_is_one_in_which_check_runs_first_on_all_ranks(system, kind
              "export GRIDGRAD_DATA='/work/my $(touch x)'", f"cd {shlex.quote(os.getcwd())} || exit 1"],
         ),
         ("--kind requeue --warn 120", "signal=USR1@120 requeue open-mode=append", ["--resume c\n"]),
-        ("--kind requeue --mpi mpiexec", "signal=B:USR1@300", ["trap"]),
         (
             "--system pbs --nodes 2 --ranks-per-node 4 --cores 3 --time 90 --partition workq --gpus 2 --mem 64G --out job.sh",
             "",
@@ -82,12 +81,6 @@ def test_what_a_script_asks_for(options, lines, others):
         assert text.splitlines().count(f"#SBATCH --{line}") == 1, line
     assert [words for words in others if words not in text] == []
     assert "HOME" not in text and "GRIDGRAD_A" not in text
-
-
-def test_a_plain_job_is_started_again_by_supervise():
-    options = "--kind", "requeue", "--system", "mpirun", "--restarts", 1, "--ranks-per-node", 2
-    words = words_of(written(*options, program=(*TRAIN, "--grid", "model=2")), "program")
-    assert words[3:11] == ["supervise", "--ranks", "2", "--grid", "model=2", "--retries", "1", "--"]
 
 
 @pytest.mark.parametrize(("device", "nodes", "gpus"), [("gpu", 2, 4), ("cpu,gpu,gpu", 3, 3), ("auto", 1, 0)])
@@ -136,9 +129,8 @@ def running(tmp_path, monkeypatch):
     monkeypatch.setenv("MPIEXEC", "/bin/true")
 
     def run(*options, program, checked=True, **variables):
-        for name in ("mpiexec", "srun", "scontrol", "qsub"):
-            starts = name in ("mpiexec", "srun")
-            body = CHECKED * checked + program if starts else f'echo {name} "$@"\n'
+        starts, submits = CHECKED * checked + program, 'echo "${0##*/}" "$@"\n'
+        for name, body in (("mpiexec", starts), ("srun", starts), ("scontrol", submits), ("qsub", submits)):
             (tmp_path / name).write_text(f"#!/bin/bash\n{body}")
             (tmp_path / name).chmod(0o755)
         (tmp_path / "job.sh").write_text(written(*options).replace("/bin/true", str(tmp_path / "mpiexec")))
@@ -185,15 +177,12 @@ def test_the_shell_passes_a_signal_on(running):
 # ----- the program
 
 
-def test_the_script_is_written_and_a_dry_run_says_what_a_job_may_use(tmp_path, monkeypatch, capsys):
+def test_a_dry_run_says_what_a_job_may_use_and_writes_nothing(tmp_path, monkeypatch, capsys):
     """4 nodes of 2 ranks with 3 cores, for half an hour: 2 node-hours and 12 core-hours a start."""
-    path = tmp_path / "a b.sh"
-    asked = "--nodes", 4, "--ranks-per-node", 2, "--cores", 3, "--time", 30, "--out", path
-    often = "--kind", "requeue", "--warn", 60, "--restarts", 2, "--gpus", 1, "--", *TRAIN
+    asked = "--nodes", 4, "--ranks-per-node", 2, "--cores", 3, "--time", 30, "--gpus", 1, "--out", tmp_path / "job.sh"
+    often = "--kind", "requeue", "--warn", 60, "--restarts", 2, "--", *TRAIN
     run_main(monkeypatch, "slurm", *asked, "--dry-run", *often)
     rows = {line[:22].strip(): line[22:].split() for line in capsys.readouterr().out.splitlines()}
     assert rows["starts, at most"] == ["1", "3"] and rows["node-hours, at most"] == ["2", "6"]
     assert rows["core-hours, at most"] == ["12", "36"] and rows["GPU-hours, at most"][1] == "6"
     assert not list(tmp_path.iterdir())
-    run_main(monkeypatch, "slurm", *asked, "--", "train")
-    assert f"then sbatch {path}" in capsys.readouterr().out and f"Start it with: sbatch '{path}'" in path.read_text()

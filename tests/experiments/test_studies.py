@@ -1,4 +1,4 @@
-"""The studies `convergence`, `protocols`, `pruned` and `simulators`, small: what they train, count and compare."""
+"""The studies `convergence`, `protocols` and `pruned`, small: what they train, count and compare."""
 
 import json
 import tempfile
@@ -15,13 +15,10 @@ from gridgrad.nn.zoo.network_names import build
 from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
 from gridgrad.parallel.training import minibatch_indices
 from tests.experiments.programs import run_main
-from tests.experiments.test_export import NEEDS_SIMGRID
 from tests.mpi import mpi
 
 NEEDS_PARTITIONER = pytest.mark.skipif(not find_spec("mtkahypar"), reason="needs mtkahypar")
 IMAGES = "random:12x12x1,3,20"
-
-# ----- convergence
 
 SHORT = "--dataset", IMAGES, "--net", "vgg-style:4", "--batch-size", 5, "--epochs", 1, "--evaluated", 8, "--in-flight", 1
 
@@ -39,32 +36,23 @@ def test_all_ways_train_the_same_network(comm, monkeypatch):
     losses = [[row["training_loss"] for row in way["history"]] for way in whole["ways"]]
     assert len(losses) == len(convergence.WAYS) and len(losses[0]) == 4
     assert all(np.allclose(found, losses[0], rtol=1e-4) for found in losses)
-    assert [row["epoch"] for row in whole["ways"][0]["history"]] == [0.25, 0.5, 0.75, 1]
     assert [way["staleness"] for way in whole["ways"]] == [None] * 3 + [[{"0": 4}] * 2] * 3
     assert all("lower" in way["diverged"] and not way["epochs"] for way in diverged["ways"]) and len(diverged["ways"]) == 2
 
 
-# ----- protocols
-
-
 def test_all_protocols_train_the_same_network_in_virtual_time(tmp_path):
-    words = ["--dataset", IMAGES, "--net", "mlp:6,relu", "--batch-size", 4, "--epochs", 2, "--every", 1, "--seconds",
-             "0.01,0.00001", "--out", tmp_path / "found.json"]  # fmt: skip
+    words = f"--dataset {IMAGES} --net mlp:6,relu --batch-size 4 --epochs 2 --every 1 --seconds 0.01,0.00001 --out"
     with np.errstate():
-        protocols.simulate(protocols.options().parse_args(list(map(str, words))))
+        protocols.simulate(protocols.options().parse_args([*words.split(), str(tmp_path / "found.json")]))
     [result] = json.loads((tmp_path / "found.json").read_text())
     runs = {(run["protocol"], run["straggler"]): run for run in result["runs"]}
     assert list(runs) == [(text, factor) for text in protocols.PROTOCOLS for factor in (1, 4)]
-    samples = result["samples"]
     for (text, factor), run in runs.items():
-        assert [row["samples"] for row in run["history"]] == [samples, 2 * samples, 2 * samples]
-        assert run["diverged"] is None and run["bytes"] > 0 and run["messages"] > 0
-        assert np.all(np.diff([row["seconds"] for row in run["history"]]) >= 0)
+        assert run["diverged"] is None and np.all(np.diff([row["seconds"] for row in run["history"]]) >= 0)
         if not text.startswith(("server:asp", "server:ssp", "downpour")):  # workers in step: a straggler costs time alone
             same = runs[text, 1]
             assert run["score"] == same["score"] and len(set(run["turns"])) == 1 and run["bytes"] == same["bytes"]
             assert factor == 1 or run["seconds"] > 2 * same["seconds"]
-    assert runs["sync", 1]["history"][-1]["training_loss"] is None  # no samples since the row before
     assert runs["sync", 4]["seconds"] > 1.5 * runs["server:asp", 4]["seconds"] and runs["server:asp", 4]["staleness"]["max"] > 0
 
 
@@ -89,9 +77,6 @@ def test_summed_gradients_are_synchronous_training():
     assert sent["bytes"] == pytest.approx(ring * 8 * (7 * net.size + 1) / 7, rel=0.02)  # thirds may be uneven
 
 
-# ----- pruned
-
-
 @NEEDS_PARTITIONER
 def test_the_pruned_network_is_written_with_its_tables(tmp_path, monkeypatch):
     words = "--dataset", "airfoil", "--net", "mlp:16,16,relu", "--steps", 30, "--further", 10, "--zeros", 0.5, "--ranks", "2,3"
@@ -99,22 +84,4 @@ def test_the_pruned_network_is_written_with_its_tables(tmp_path, monkeypatch):
     run_main(monkeypatch, "pruned", *words, "--out", path)
     net = network_names.build(f"pruned:{path}", 4, 1)
     assert [layer.pattern.sum() for layer in net.layers[::2]] == [32, 128, 8]
-    text = path.with_suffix(".md").read_text()
-    assert "| pruned, and trained further |" in text and "| 3 | hypergraph |" in text
-
-
-# ----- simulators
-
-
-@NEEDS_SIMGRID
-def test_steps_that_were_measured_are_compared(tmp_path, monkeypatch):
-    out, report = tmp_path / "s.json", tmp_path / "measured.json"
-    words = "--nets", "mlp:32,relu", "--dataset", "random:8,2", "--schemes", "batch", "--predict", 2, "--machine", "ethernet-1g"
-    run_main(monkeypatch, "sweep", *words, "--out", report)
-    measured = json.loads(report.read_text()) | {"predicted": False, "seconds_per_step": {"median": 0.1}}
-    report.write_text(f"{report.read_text()}{json.dumps(measured)}\n")
-    small = "--machines", "ethernet-1g", "--nets", "mlp:1024,1024,1024,relu", "--ranks", 2, "--out", out
-    run_main(monkeypatch, "simulators", *small, "--measured", report, "--machine", "ethernet-1g")
-    found = json.loads(out.read_text())
-    assert [step["grid"] for step in found["steps"]] == ["batch=2,model=1", "batch=1,model=2"]
-    assert [step["measured"] for step in found["measured"]] == [0.1]
+    assert "| 3 | hypergraph |" in path.with_suffix(".md").read_text()

@@ -3,7 +3,9 @@
 That grids, plans, reductions, protocols and the like train as one rank does is tested in tests/random_networks.
 """
 
+import io
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +13,11 @@ import pytest
 from mpi4py import MPI
 from PIL import Image
 
-from gridgrad.datasets import data_directory, mnist
 from gridgrad.experiments.common.problems import published
+from gridgrad.experiments.studies.usability.__main__ import BY_HAND, halstead, one_call, source
 from gridgrad.parallel.partitioning.good_partition import partition, write_owners
-from tests.experiments.programs import alone, assert_refused, job, program, trained
+from gridgrad.parallel.training.network import ParallelSequential
+from tests.experiments.programs import alone, assert_refused, trained
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder
 
@@ -89,20 +92,6 @@ def test_a_report_has_what_was_measured_and_what_was_printed(comm):
     assert layers == ({"gradients", "loss"} if comm.size > 1 else set()), "evaluations are not counted"
 
 
-def test_early_stopping_tests_the_weights_and_statistics_of_the_best_epoch(tmp_path):
-    """As a training tells that ends there, in two pieces."""
-    write_data(tmp_path)
-    found, _ = trained(MPI.COMM_SELF, *IMAGES[:-1], 40, "--data-dir", tmp_path)
-    assert found["stopped_epoch"] == len(found["validation"]) == found["best_epoch"] + 2 < 40
-    assert min(found["validation"]) == found["validation"][found["best_epoch"] - 1]
-    assert found["steps"] == 3 * found["stopped_epoch"]  # of 17 of the 24 samples
-    unstopped = [word for word in IMAGES[:-2] if word not in ("--patience", 2)]
-    steps, kept = 3 * found["best_epoch"], tmp_path / "c"
-    trained(MPI.COMM_SELF, *unstopped, "--steps", steps - 2, "--data-dir", tmp_path, "--checkpoint", kept)
-    again, _ = trained(MPI.COMM_SELF, *unstopped, "--steps", steps, "--data-dir", tmp_path, "--resume", kept)
-    assert again["params_digest"] == found["params_digest"] and again["stopped_epoch"] is None
-
-
 def test_several_ranks_refuse_alike_what_they_find_out_together_or_alone(tmp_path):
     (tmp_path / "mnist").mkdir()
     (tmp_path / "mnist" / "train-images-idx3-ubyte.gz").write_bytes(b"\x1f\x8b damaged")
@@ -132,38 +121,30 @@ def test_an_asynchronous_server_with_a_straggler_reports_turns_and_staleness(com
     assert comm.rank or "effective batch 48.5, exchange in every turn" in printed
 
 
+# ----- programs of the study usability
+
+
+def losses(text):
+    """What a program prints, run by this rank in this process: the loss of each epoch."""
+    printed, names = io.StringIO(), {"__name__": "__main__"}
+    with redirect_stdout(printed):
+        exec(compile(text, "program", "exec"), names)
+    for thing in names.values():  # what its end would free
+        if isinstance(thing, ParallelSequential):
+            thing.grid.free()
+        elif isinstance(thing, MPI.Comm) and thing not in (MPI.COMM_WORLD, MPI.COMM_SELF):
+            thing.Free()
+    found = [float(line.split()[1]) for line in printed.getvalue().splitlines()]
+    assert len(found) == 3
+    return found
+
+
 @mpi(2)
-def test_samples_move_between_workers_that_have_sorted_ones(comm):
-    """All that a worker has otherwise is one half of the range of the targets."""
-    ways = "parallel-sgd:epoch", "parallel-sgd:epoch:shuffle", "parallel-sgd:exchange"
-    words = *SETTINGS, "--sorted", "--grid", "batch=2", "--protocol"
-    apart, shuffled, exchanged = (trained(comm, *words, way)[0] for way in ways)
-    assert shuffled["test_mse"] < 0.9 * apart["test_mse"] and exchanged["test_mse"] != apart["test_mse"]
-    sent = [row for row in exchanged["communication"] if row["layer"] == "exchange: samples"]
-    assert len(sent) == 1 and sent[0]["kind"] == "exchange" and sent[0]["bytes"] > 0
+def test_every_version_of_the_study_usability_trains_as_the_serial_program(comm):
+    expected = losses(source("serial"))
+    for text in [*map(source, BY_HAND), *map(one_call, [None, "batch=2", "model=2"])]:
+        assert losses(text) == pytest.approx(expected, rel=1e-10), text
 
 
-# ----- as a user starts it
-
-
-def test_it_runs_without_mpiexec_and_on_several_ranks_prints_once(tmp_path):
-    finished = program("train", "--steps", 7, "--report", tmp_path / "r.json")
-    assert (finished.returncode, finished.stderr) == (0, "")  # no progress bar where the output is not a terminal
-    assert json.loads((tmp_path / "r.json").read_text())["P"] == 1
-    finished = job(2, "train", "--steps", 7, "--grid", "batch=2")
-    assert finished.status == 0 and finished.stdout.count("test mean squared error") == 1
-
-
-@pytest.mark.long
-def test_mnist_reaches_98_percent_on_every_grid(tmp_path):
-    """Ten epochs with default settings; all grids within 0.1 points of each other."""
-    directory = data_directory()
-    if not all(mnist.locate(directory, name) for name in mnist.FILES):
-        pytest.skip(f"no MNIST in {directory}: set GRIDGRAD_DATA to a folder that has it")
-    accuracies = []
-    for ranks, grid in ((1, "batch=1"), (4, "batch=2,model=2")):
-        words = "--dataset", "mnist", "--net", "mlp:512,relu", "--grid", grid, "--report", tmp_path / "r.json"
-        finished = job(ranks, "train", *words, timeout=500)
-        assert finished.status == 0, finished.stderr
-        accuracies.append(json.loads((tmp_path / "r.json").read_text())["test_accuracy"])
-    assert min(accuracies) >= 98 and max(accuracies) - min(accuracies) <= 0.1
+def test_halstead_effort_is_that_of_the_thesis():
+    assert halstead(7, 11, 21, 19).effort == pytest.approx(1008.31, rel=2e-4)  # Grabaskas 2018, Table 4.13

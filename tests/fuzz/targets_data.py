@@ -1,4 +1,4 @@
-"""Targets: the published forms of the data sets, folders of images, tables of one's own, and the files that these become."""
+"""Targets: the published forms of the data sets, folders of images and tables of one's own."""
 
 import gzip
 import io
@@ -7,26 +7,20 @@ import tempfile
 import zipfile
 from functools import cache, partial
 from pathlib import Path
-from unittest import mock
 
 import h5py
 import numpy as np
 from PIL import Image
 
 from gridgrad import datasets
-from gridgrad.datasets import files, images, table, uci
+from gridgrad.datasets import uci
 from gridgrad.datasets.augment import Augment
 from tests.datasets.test_cifar10 import published
-from tests.fuzz.damage import damaged, damaged_argument, damaged_text
+from tests.fuzz.damage import damaged, damaged_text
 from tests.fuzz.damage_hdf5 import damaged_hdf5
 from tests.fuzz.target import Target
 
 IMAGES = "images:photos,size=8"
-NAMES = (
-    "table:mine.csv", "table:mine.csv,target=b:-1,test=0.5,seed=7", "table:mine.csv,target=kind,kind=labels,shape=1x3x1",
-    "table:mine.npz,test=x,test_y=y,kind=values", "table:mine.npz,x=x,y=y,test=mine.npz", "table:mine.npz,x=x,target=1",
-    "table:mine.csv,names=yes,drop=b:0", "table:mine.csv,inputs=0:b,test=./mine.csv",
-)  # fmt: skip
 RANDOM = np.random.default_rng(0)
 X, LABELS = RANDOM.normal(size=(12, 3)).round(3), RANDOM.permutation(np.arange(12) % 3)
 PIXELS = RANDOM.integers(0, 256, (11, 32, 32, 3), np.uint8)
@@ -67,12 +61,11 @@ def used(data):
             Augment().inputs(part, indices, whole, 0)
 
 
-def prepared(name, depth=0, is_prepared=False):
-    """A reader that prepares and loads a data set. depth: of the file in that folder. is_prepared: by another process."""
+def prepared(name, depth=0):
+    """A reader that prepares and loads a data set. depth: of the file in that folder."""
 
     def read(path):
-        if not is_prepared:
-            datasets.prepare(name, path.parents[depth])
+        datasets.prepare(name, path.parents[depth])
         used(datasets.load(name, path.parents[depth]))
 
     return read
@@ -140,12 +133,6 @@ def around_pictures(folder):
     beside({f"photos/{name}": content for name in ("train/a/0.png", "train/b/0.png", "test/a/0.png")}, folder)
 
 
-def write_images(path):
-    """What CIFAR-10 is converted to."""
-    halves = {half: (n, [(PIXELS[:n], np.arange(n) % 10)]) for half, n in (("train", 11), ("test", 4))}
-    images.write_images(path, "made up", [f"class {number}" for number in range(10)], (32, 32, 3), halves)
-
-
 def texts():
     """Tables with different marks between the numbers."""
     rows = np.column_stack([X, LABELS]).tolist()
@@ -174,33 +161,6 @@ def hdf5_files():
     return tuple(found)
 
 
-def of_name(path):
-    """Prepare and load the table of this name, beside two small ones."""
-    name = path.read_bytes().decode(errors="surrogateescape")
-    beside({"mine.csv": texts()[0], "mine.npz": npz_files()[0]}, path.parent)
-    datasets.prepare(name, path.parent)
-    used(datasets.load(name, path.parent))
-
-
-def around_converted(folder):
-    beside({"mine.csv": texts()[0]}, folder)
-
-
-def converted():
-    """The file that the first text is converted to."""
-    with tempfile.TemporaryDirectory() as folder:
-        around_converted(Path(folder))
-        return table.prepare(Path(folder), NAMES[0])[2].read_bytes()
-
-
-def read_converted(path):
-    """A converted file, as ranks read it after another process has prepared it."""
-    target = table.prepare(path.parent, NAMES[0])[2]
-    target.write_bytes(path.read_bytes())
-    with mock.patch.object(files, "is_current", return_value=True):
-        used(datasets.load(NAMES[0], path.parent))
-
-
 def in_hdf5(name, write, read, file):
     return Target(name, once(at_path, write), damaged_hdf5, read, file)
 
@@ -208,7 +168,6 @@ def in_hdf5(name, write, read, file):
 RECORDS = np.column_stack([[3, 9], PIXELS[:2].reshape(2, -1)]).astype(np.uint8).tobytes()
 TARGETS = (
     mnist("train-images-idx3-ubyte"),
-    mnist("t10k-labels-idx1-ubyte"),
     mnist("t10k-images-idx3-ubyte", ".gz", partial(gzip.compress, mtime=0)),
     of_cifar10("records", "cifar-10-batches-bin", ".bin", RECORDS),
     of_cifar10("pickle", "cifar-10-batches-py", "", published(PIXELS[:2].reshape(2, -1), (3, 9))),
@@ -217,14 +176,8 @@ TARGETS = (
     Target("ethylene text", once(gas_rows), damaged_text, prepared("ethylene"), uci.ETHYLENE),
     Target("ethylene zip", once(zipped), damaged, prepared("ethylene", depth=1), "ethylene/ethylene.zip", says=(uci.ETHYLENE,)),
     Target("image files", once(pictures), damaged, prepared(IMAGES, depth=3), "photos/train/a/1.jpg", around_pictures),
-    in_hdf5("cifar10 hdf5", write_images, prepared("cifar10", 1, True), "cifar10/cifar10.h5"),
-    in_hdf5("ethylene hdf5", lambda path: uci.write(path, *uci.synthetic(40), "x"), prepared("ethylene", 1, True),
-            "ethylene/ethylene.h5"),
     Target("table csv", once(texts), damaged_text, prepared("table:mine.csv"), "mine.csv"),
     Target("table npy", once(npy_files), damaged, prepared("table:mine.npy"), "mine.npy"),
     Target("table npz", once(npz_files), damaged, prepared("table:mine.npz"), "mine.npz"),
     Target("table hdf5", once(hdf5_files), damaged_hdf5, prepared("table:mine.h5"), "mine.h5"),
-    Target("table name", lambda: tuple(map(str.encode, NAMES)), damaged_argument, of_name, says=("table", "data set", "mine.")),
-    Target("table converted", once(converted), damaged_hdf5, read_converted, "converted.h5", around_converted,
-           says=("tables", "mine.csv")),
 )  # fmt: skip

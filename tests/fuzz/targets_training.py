@@ -6,7 +6,6 @@ with these numbers, or a line says why not.
 """
 
 import contextlib
-import io
 import json
 import subprocess
 import sys
@@ -14,14 +13,12 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-import h5py
-import numpy as np
 from hypothesis import strategies as st
 
 from gridgrad.experiments import explain, train
 from gridgrad.nn.zoo import network_names, pruning
 from gridgrad.parallel.checkpoint.manifest import NAME, digest
-from gridgrad.parallel.checkpoint.shard_file import TABLE, file_of, sha256
+from gridgrad.parallel.checkpoint.shard_file import file_of, sha256
 from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.partitioning.good_partition import SUFFIX, read_owners, write_owners
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
@@ -30,7 +27,7 @@ from tests.fuzz.bounded import ROOT
 from tests.fuzz.damage import damaged, damaged_argument, damaged_json
 from tests.fuzz.damage_hdf5 import damaged_hdf5
 from tests.fuzz.target import Target, by_program
-from tests.fuzz.targets_data import IMAGES, around_pictures, beside, in_hdf5
+from tests.fuzz.targets_data import beside, in_hdf5
 
 SPEC, FEATURES, CLASSES = "mlp:9,7,relu", 4, 1
 NEWEST, BLOCK = "step-000000002", 4096
@@ -105,17 +102,6 @@ def cut_at_blocks(content):
     return st.one_of(blocks, damaged(content))
 
 
-@st.composite
-def damaged_table(draw, content):
-    """A shard whose table, which is JSON, says something else."""
-    buffer = io.BytesIO(content)
-    with h5py.File(buffer, "r+", libver="v110") as file:
-        table = draw(damaged_json(file[TABLE][...].tobytes()))
-        del file[TABLE]
-        file.create_dataset(TABLE, data=np.frombuffer(table, np.uint8))
-    return buffer.getvalue()
-
-
 def checkpoint(what, name, damage, read):
     path = f"made/{NEWEST}/{name}"
     return Target(f"checkpoint {what}", lambda: (checkpoints()[0][path],), damage, read, path, around,
@@ -130,7 +116,6 @@ def option(name, program, words, valid, says=(), around=lambda folder: None):
 
 EXPLAIN = "--net cifar-cnn --ranks 6 --batch-size 12 --machine cori-haswell"
 AIRFOIL = "--dataset airfoil --net mlp:8,relu --steps 2 --quiet"
-PHOTOS = f"--dataset {IMAGES} --data-dir FOLDER --net mlp:8,relu --batch-size 2 --steps 2 --quiet"
 PROTOCOLS = (
     "local:2 server:ssp:3:single slowmo:2:0.5:rate=0.9 parallel-sgd:epoch:shuffle easgd:2:0.3 admm:2:rho=0.1 post-local:1:2 "
     "diloco:2:lr=0.7:momentum=0.9:fragments=2 downpour:2:1 sgp"
@@ -147,15 +132,11 @@ TARGETS = (
     option("plan", explain, f"{EXPLAIN} --grid batch=2,model=3", PLANS, (SUFFIX,)),
     option("shares", explain, f"{EXPLAIN} --grid batch=2,model=3", "model=3:2:1,batch=2:1 batch=1:0"),
     option("pipeline", explain, f"{EXPLAIN} --grid stage=2,batch=3", PIPELINES, ("schedule",)),
-    option("cuts", explain, f"{EXPLAIN} --grid stage=3,batch=2", "1,2 2,4"),
-    option("speeds", explain, f"{EXPLAIN} --grid batch=6", "1,1,1,2,2,3"),
     option("protocol", train, AIRFOIL, PROTOCOLS, protocols.FORMS),
     option("handicap", train, AIRFOIL, "0=1.5 0=3@100"),
     option("schedule", train, AIRFOIL, "cosine constant,warmup:5 step:30:0.1 step:30:0.1,warmup:10", ("warm-up",)),
-    option("augment", train, PHOTOS, "shift=4,flip flip shift=2", around=around_pictures),
     checkpoint("manifest", NAME, damaged_json, noticed),
     checkpoint("shard", file_of(0), cut_at_blocks, noticed),
     checkpoint("manifest that fits", NAME, damaged_json, unnoticed),
     checkpoint("shard that fits", file_of(0), damaged_hdf5, unnoticed),
-    checkpoint("table that fits", file_of(0), damaged_table, unnoticed),
 )  # fmt: skip

@@ -47,22 +47,17 @@ def copy(tmp_path):
     return Copy(tmp_path / "repository", FILES, tmp_path)
 
 
-def test_faults_are_found_survive_or_are_none(copy):
+def test_faults_are_found_survive_or_are_none(copy, monkeypatch):
     outcome = copy.outcome(FOUND, [[TEST]])
     assert (outcome.result, outcome.by) == ("found", f"{TEST}::test_total")
     assert copy.outcome(NOT_NOTICED, [[TEST]]).result == "unnoticed"
     assert copy.outcome(NO_MODULE, [[TEST]]).result == "unimportable"
     assert (copy.folder / FILE).read_text() == CODE
-
-
-def test_tests_that_hang_are_ended_and_count_as_found(copy, monkeypatch):
-    copy.passed.add(TEST)
-    monkeypatch.setattr(trials, "LIMIT", 2.0)
-    outcome = copy.outcome(HANGS, [[TEST]])
-    assert (outcome.result, outcome.by) == ("found", "the time limit")
-
-
-def test_tests_that_fail_without_a_fault_say_nothing(copy):
+    with monkeypatch.context() as patch:
+        patch.setattr(trials, "LIMIT", 2.0)
+        copy.passed.add(TEST)
+        assert copy.outcome(HANGS, [[TEST]]).by == "the time limit"
+    copy.passed.clear()
     (copy.folder / TEST).write_text(TESTS.replace("3", "4"))
     with pytest.raises(Unusable, match="test_total"):
         copy.outcome(FOUND, [[TEST]])
@@ -76,11 +71,9 @@ def test_the_state_outlives_an_interruption(tmp_path):
     assert state.is_settled(HANGS, "1", quick=True) and not state.is_settled(HANGS, "2", quick=True)
     assert [state.is_settled(one, "1") for one in (FOUND, NOT_NOTICED, HANGS)] == [True, True, False]
     assert not state.is_settled(NOT_NOTICED, "2") and state.is_settled(FOUND, "2")
-    assert NOT_NOTICED.line(CODE) == 11
-    assert NOT_NOTICED.diff(CODE) == ["-    if len(numbers) < LEAST:", "+    if len(numbers) <= LEAST:"]
 
 
-def test_all_faults_that_are_listed_fit_the_code_and_name_tests():
+def test_all_that_is_listed_fits_the_code_and_names_tests():
     faults, texts = listed(), {}
     ladder = Ladder(ROOT, [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")])
     for one in faults:
@@ -90,13 +83,6 @@ def test_all_faults_that_are_listed_fit_the_code_and_name_tests():
         quick, further = ladder.rungs(one)
         assert further == [] and quick[0] if one.kind == ORDERS else quick[1] == FEW_RANDOM
     assert len({one.key for one in faults}) == len(faults)
-    with pytest.raises(ValueError, match="occurs 2 times"):
-        fault("number", "numbers").applied("number number")
-    with pytest.raises(ValueError, match="no Python"):
-        fault("0", "0 0").applied("found = 0")
-
-
-def test_what_is_left_out_is_in_the_code():
     for rule in mechanical.unnoticed("rule"):
         assert rule["why"] and list(mechanical.unnoticed_parts(rule["file"], (ROOT / rule["file"]).read_text()))
     for one in mechanical.unnoticed("one"):
@@ -111,8 +97,6 @@ def test_mechanical_faults_are_small_changes_of_what_is_computed(tmp_path, monke
     found = mechanical.sample(1000, 1, tmp_path)
     diffs = {tuple(one.diff(CODE)) for one in found}
     assert ("-LEAST: int = 1", "+LEAST: int = 2") in diffs and ("-    found = 0", "+    found = -1") in diffs
-    assert ("-    for number in numbers:", "+    for number in []:") in diffs
-    assert ("-    if len(numbers) < LEAST:", "+    if len(numbers) <= LEAST:") in diffs
     changed = " ".join(line for diff in diffs for line in diff)
     assert "raise" not in changed and "return" not in changed and '"""' not in changed
     assert [one.key for one in mechanical.sample(1000, 1, tmp_path)] == [one.key for one in found]

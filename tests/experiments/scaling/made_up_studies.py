@@ -1,10 +1,12 @@
-"""Made-up records of studies, as if runs had been measured."""
+"""Made-up records of studies, as if runs had been measured, and the lines that figures draw of them."""
 
-from gridgrad.experiments.scaling.records import tags
+from gridgrad.experiments.plots import curves
+from gridgrad.experiments.scaling.records import lines, tags
 from gridgrad.experiments.scaling.study import Study
 
 ENVIRONMENT = {"processor": "a processor", "cores": 4, "slots": 4, "mpi": "a library 1.0", "blas": "a BLAS", "code": "c0de"}
 BUSY = {"verdict": "of 4 cores 1.3 were taken by others: not comparable"}
+SPREAD = -0.02, -0.01, 0.0, 0.0, 0.01, 0.02  # of the repeats, relative to the median
 
 
 def record(study, point, repeat=0, seconds=0.01, **more):
@@ -31,3 +33,45 @@ def records(seconds=lambda point, repeat: 0.01 / point.ranks, repeats=6, **setti
     """The records of a study with these settings. seconds: the median step of a run, from its point and its number."""
     study = Study({"ranks": [1, 2, 4], "schemes": ["batch", "model"]} | settings)
     return [record(study, point, n, seconds(point, n)) for point in study.points for n in range(repeats)]
+
+
+# ----- for figures
+
+
+def spread_seconds(point, repeat):
+    """The step of a run: it scales with the power 0.8 of the ranks."""
+    return 0.1 / point.ranks**0.8 * (1 + SPREAD[repeat])
+
+
+def spread(change=lambda record: {}, seconds=spread_seconds, **settings):
+    """The records of a study whose repeats differ. change: a function of a record that returns entries to put into it."""
+    found = records(seconds, **settings)
+    return [record | {"compute_max": record["time"]["compute"]} | change(record) for record in found]
+
+
+def predicted(machine="Cori Haswell", **settings):
+    """The predicted records of a study."""
+    more = {"predicted": True, "machine": machine, "ranks_per_node": 2, "environment": {"processor": machine}, "fits": True}
+    return [record | more for record in records(lambda point, _: 0.08 / point.ranks, 1, **settings)]
+
+
+def written(path, found):
+    path.write_text(lines(found))
+    return path
+
+
+def lines_of(folder, **files):
+    """The Lines of files with these names and records."""
+    return curves.read([written(folder / f"{name}.jsonl", found) for name, found in files.items()])
+
+
+def assert_whole(figure):
+    """Nothing of a figure is cut off, and the legends and words around its panels cover none of them."""
+    renderer = figure.canvas.get_renderer()
+    around = [text.get_window_extent(renderer) for text in figure.texts if text.get_text()]
+    around += [legend.get_window_extent(renderer) for legend in figure.legends]
+    panels = [panel.get_tightbbox(renderer) for panel in figure.axes if panel.axison]
+    for box in (*around, *panels):
+        assert figure.bbox.x0 - 1 <= box.x0 and box.x1 <= figure.bbox.x1 + 1, (box, figure.bbox)
+        assert figure.bbox.y0 - 1 <= box.y0 and box.y1 <= figure.bbox.y1 + 1, (box, figure.bbox)
+    assert not any(box.overlaps(panel) for box in around for panel in panels)

@@ -6,34 +6,11 @@ from math import fsum
 import pytest
 
 from gridgrad.experiments.scaling import environment, export, records
-from gridgrad.experiments.scaling.study import Curve, Study
+from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.summary import rows
 from gridgrad.parallel.job.run import UserError
 from tests.experiments.programs import run_main
 from tests.experiments.scaling import made_up_studies as made_up
-
-
-def test_records_are_read_back_and_half_a_line_counts_as_not_written(tmp_path):
-    made, path = made_up.records(), tmp_path / "s.jsonl"
-    path.write_text(records.lines(made))
-    assert records.read(path) == made and records.read(tmp_path / "none") == []
-    path.write_text(records.lines(made)[:-100])
-    assert records.read(path) == made[:-1]
-
-
-def test_the_line_and_the_entry_that_are_damaged_are_named(tmp_path):
-    path, good = tmp_path / "s.jsonl", made_up.records()[0]
-    damaged = {"communication": [{"kind": "all-reduce", "calls": 1, "bytes": 0}], "shape": [0], "bytes": [1], "load": "x",
-               "seconds_per_step": {"median": "8"}, "layers": [{"layer": "0"}], "failed": "\x1b[31mred"}  # fmt: skip
-    lines = [(json.dumps(good | {name: value}), name) for name, value in damaged.items()]
-    for line, word in [("hello", ""), ("[]", ""), ('{"grid": "batch=1"}', ""), *lines]:
-        path.write_text(f"{line}\n{records.lines([good])}")
-        with pytest.raises(ValueError, match=f"line 1, is no report of a sweep .*{word}"):
-            records.read(path)
-    path.write_text(records.lines([good | {"took": 99}]))
-    (tmp_path / "other.jsonl").write_text(records.lines([good]))
-    with pytest.raises(ValueError, match="disagree about"):
-        records.gather([path, tmp_path / "other.jsonl"])
 
 
 def test_only_runs_of_the_same_settings_and_environment_belong_to_a_study_and_count_once():
@@ -45,8 +22,8 @@ def test_only_runs_of_the_same_settings_and_environment_belong_to_a_study_and_co
     assert len(mine) == 18 and {record["grid"] for record in others} == {"batch=1,model=2", "batch=1,model=4"}
     assert all(record["curves"] == [["mlp:512,512,512,relu", "batch", "strong"]] for record in mine)
     assert records.of_study(made, Study({"steps": 7}), made_up.ENVIRONMENT)[0] == []
-    assert records.of_study(made, study, made_up.ENVIRONMENT | {"code": "another"})[0] == []
-    assert len(records.of_study(made, study, made_up.ENVIRONMENT | {"host": "another"})[0]) == 18
+    found = [records.of_study(made, study, made_up.ENVIRONMENT | {name: "another"})[0] for name in ("code", "host")]
+    assert list(map(len, found)) == [0, 18]
 
 
 def test_a_larger_job_and_its_cores_are_the_same_environment_and_other_threads_are_not(monkeypatch):
@@ -58,6 +35,22 @@ def test_a_larger_job_and_its_cores_are_the_same_environment_and_other_threads_a
     assert environment.same(environment.here()) == environment.same(small)
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     assert [words.split(" (")[0] for words in environment.differences(small, environment.here())] == ["BLAS threads a rank"]
+
+
+def test_records_are_read_back_half_a_line_counts_as_not_written_and_damage_is_named(tmp_path):
+    made, path = made_up.records(), tmp_path / "s.jsonl"
+    path.write_text(records.lines(made))
+    assert records.read(path) == made and records.read(tmp_path / "none") == []
+    path.write_text(records.lines(made)[:-100])
+    assert records.read(path) == made[:-1]
+    for line, word in (("hello", ""), (json.dumps(made[0] | {"bytes": [1]}), "bytes"), (json.dumps(made[0] | {"P": 0}), "P")):
+        path.write_text(f"{line}\n{records.lines(made)}")
+        with pytest.raises(ValueError, match=f"line 1, is no report of a sweep .*{word}"):
+            records.read(path)
+    path.write_text(records.lines([made[0] | {"took": 99}]))
+    (tmp_path / "other.jsonl").write_text(records.lines(made))
+    with pytest.raises(ValueError, match="disagree about"):
+        records.gather([path, tmp_path / "other.jsonl"])
 
 
 # ----- for other tools
@@ -81,28 +74,15 @@ def nodes(tree):
         yield from nodes(child)
 
 
-def test_the_tree_of_a_run_has_its_parts_layers_and_collectives_that_add_up_to_the_step():
+def test_the_tree_of_a_run_has_its_layers_and_collectives_that_add_up_to_the_step():
     record = profiled(schemes=["batch"], ranks=[1, 2], repeats=1)[-1]
     [profile] = export.trees([record])
     [step] = profile["graph"]
     found = {node["frame"]["name"]: node for node in nodes(step)}
-    children = {name: [child["frame"]["name"] for child in node["children"]] for name, node in found.items()}
-    assert children["step"] == ["compute", "read", "communicate", "wait"] and children["compute"] == ["Linear 0", "ReLU 1"]
-    assert children["Linear 0"] == ["forward", "gradients of parameters"] and children["of gradients"] == ["all-reduce"]
+    assert found.keys() >= {"compute", "read", "communicate", "wait", "Linear 0", "ReLU 1", "gradients of parameters"}
     assert step["metrics"]["time (inc)"] == pytest.approx(record["seconds_per_step"]["median"])
     assert fsum(node["metrics"]["time"] for node in nodes(step)) == pytest.approx(step["metrics"]["time (inc)"])
     assert found["all-reduce"]["metrics"] == {"time (inc)": 5e-5, "time": 5e-5, "bytes": 1000.0, "calls": 1.0}
-    assert (profile["metadata"]["grid"], profile["metadata"]["ranks"]) == ("batch=2,model=1", 2)
-
-
-def test_hatchet_reads_the_trees():
-    hatchet = pytest.importorskip("hatchet", reason="Hatchet is not installed: pip install llnl-hatchet")
-    profile = export.trees(profiled())[-1]
-    frame = hatchet.GraphFrame.from_literal(json.loads(json.dumps(profile["graph"])))
-    times = frame.dataframe.set_index("name")["time (inc)"]
-    assert times["step"] == pytest.approx(profile["graph"][0]["metrics"]["time (inc)"])
-    frame.update_inclusive_columns()  # as Hatchet adds them up itself
-    assert frame.dataframe.set_index("name")["time (inc)"]["step"] == pytest.approx(times["step"])
 
 
 def test_the_file_of_a_curve_has_the_values_of_all_runs_by_region():
@@ -117,26 +97,15 @@ def test_the_file_of_a_curve_has_the_values_of_all_runs_by_region():
         assert f"REGION step->communicate{region}\nMETRIC bytes\nDATA 0.0 0.0\nDATA {sent} {sent}" in blocks
 
 
-def test_every_curve_has_a_file_of_its_own():
-    names = ["α", "β", "batch=*,model=2", "batch=*;model 2", "Batch", "batch"]
-    curves = [(Curve("mlp", name, "strong"), predicted) for name in names for predicted in (False, True)]
-    found = export.file_names(curves)
-    assert len({name.lower() for name in found}) == len(curves) and found[0] == "mlp-strong.txt"
-
-
 def test_a_sweep_that_was_done_is_exported_and_nothing_is_run(tmp_path, monkeypatch, capsys):
-    def shown(content, *words):
-        (tmp_path / "s.jsonl").write_text(records.lines(content))
-        run_main(monkeypatch, "sweep", tmp_path / "s.jsonl", "--export", *words)
-        return capsys.readouterr().out
-
-    found, trees, folder = profiled(schemes=["batch"], repeats=1), tmp_path / "trees.json", tmp_path / "curves"
-    assert f"3 call trees written to {trees}" in shown(found, "hatchet", trees) and len(json.loads(trees.read_text())) == 3
-    assert f"1 file for Extra-P written to {folder}" in shown(found, "extrap", folder)
-    assert [path.name for path in folder.iterdir()] == ["mlp-512-512-512-relu-batch-strong.txt"]
-    for content, words, message in (
-        ([found[0] | {"time": None}], ["hatchet", trees], "no run says"), (found, ["excel", "x"], "extrap and hatchet"),
-        (found[:1], ["extrap", folder], "several numbers of ranks"),
-    ):  # fmt: skip
+    found, path, trees, folder = profiled(repeats=1), tmp_path / "s.jsonl", tmp_path / "trees.json", tmp_path / "curves"
+    path.write_text(records.lines(found))
+    run_main(monkeypatch, "sweep", path, "--export", "hatchet", trees)
+    run_main(monkeypatch, "sweep", path, "--export", "extrap", folder)
+    assert len(json.loads(trees.read_text())) == 5 and f"2 files for Extra-P written to {folder}" in capsys.readouterr().out
+    names = {"mlp-512-512-512-relu-batch-strong.txt", "mlp-512-512-512-relu-model-strong.txt"}
+    assert {path.name for path in folder.iterdir()} == names
+    path.write_text(records.lines(found[:1]))
+    for words, message in ((["excel", "x"], "extrap and hatchet"), (["extrap", folder], "several numbers of ranks")):
         with pytest.raises(UserError, match=message):
-            shown(content, *words)
+            run_main(monkeypatch, "sweep", path, "--export", *words)

@@ -1,15 +1,13 @@
 """The rows of a study, its statistics, its table and its tidy table, and what its model says, from made-up records."""
 
-import csv
-import io
+from itertools import product
 
 import pandas
 import pytest
 from scipy.stats import quantile_test
 
 from gridgrad.experiments.scaling import model, predicted, table, tidy
-from gridgrad.experiments.scaling.records import tags
-from gridgrad.experiments.scaling.statistics import Median, interval_of
+from gridgrad.experiments.scaling.statistics import interval_of
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.summary import is_busy_alone, rows
 from gridgrad.parallel.prediction import machine
@@ -22,19 +20,13 @@ def by_place(records):
 
 def test_intervals_of_medians_are_between_the_ranks_of_the_tables():
     # David and Nagaraja 2003, and every table of the sign test: n, and the rank of the ends for 95 %
-    for count, rank in ((6, 1), (9, 2), (12, 3), (25, 8)):
+    for count, rank in ((6, 1), (9, 2), (25, 8)):
         found = interval_of(range(1, count + 1))
         assert (found.low, found.high) == (rank, count + 1 - rank) and found.sure
         assert (found.low, found.high) == tuple(quantile_test(range(1, count + 1)).confidence_interval(0.95))
     assert not any(interval_of(range(1, count + 1)).sure for count in range(1, 6))
     mean = interval_of([98.0, 98.2, 98.6], "accuracy")  # that of Student
     assert mean.value == pytest.approx(98.2667, abs=1e-4) and mean.high - mean.value == pytest.approx(0.7590, abs=1e-3)
-
-
-def test_ratios_are_between_the_extremes():
-    ratio = Median(4.0, 3.0, 6.0, 6, 0.97).over(Median(2.0, 1.5, 2.0, 7, 0.98))
-    assert (ratio.value, ratio.low, ratio.high, ratio.count) == (2.0, 1.5, 4.0, 6)
-    assert ratio.confidence == pytest.approx(0.95)
 
 
 def test_speedups_are_over_one_rank_and_efficiencies_over_the_ranks():
@@ -47,11 +39,8 @@ def test_speedups_are_over_one_rank_and_efficiencies_over_the_ranks():
     assert (row.bytes, row.memory) == (3000.0, 2**26)
     assert row.communication == pytest.approx(0.25) and len(row.runs) == 6
 
-
-def test_weak_scaling_counts_samples_a_second():
-    found = by_place(made_up.records(lambda point, n: 1.0 if point.ranks == 1 else 1.25, scaling=["weak"], schemes=["batch"]))
-    assert found["batch", "weak", 4].batch == 400 and found["batch", "weak", 4].speedup.value == pytest.approx(3.2)
-    assert found["batch", "weak", 4].efficiency.value == pytest.approx(0.8)
+    weak = by_place(made_up.records(lambda point, n: 1.0 if point.ranks == 1 else 1.25, scaling=["weak"]))["batch", "weak", 4]
+    assert (weak.batch, weak.speedup.value, weak.efficiency.value) == pytest.approx((400, 3.2, 0.8))  # in samples a second
 
 
 def test_busy_runs_are_left_out_unless_there_are_no_others():
@@ -65,18 +54,6 @@ def test_busy_runs_are_left_out_unless_there_are_no_others():
     assert (row.seconds.value, row.busy, len(row.runs), is_busy_alone(row)) == (5, 6, 6, True)
 
 
-def test_a_failed_point_is_a_row_with_its_reason():
-    study = Study({"ranks": [1, 2], "schemes": ["batch"]})
-    one, two = study.points
-    failed = {"net": two.settings["net"], "dataset": "airfoil", "P": 2, "grid": two.settings["grid"], "failed": "no memory"}
-    failed |= {"point": two.settings, "repeat": 0, "took": 1.0, "environment": made_up.ENVIRONMENT, **tags(study, two)}
-    records = [made_up.record(study, one), failed]
-    row = by_place(records)["batch", "strong", 2]
-    assert row.seconds is row.speedup is None and row.failed == "no memory"
-    assert table.text(records).splitlines()[2].endswith("failed: no memory")
-    assert [line["failed"] for line in csv.DictReader(io.StringIO(tidy.text(records)))] == ["", "no memory"]
-
-
 def test_predictions_stand_beside_what_was_measured():
     records = made_up.records(schemes=["batch"])
     study = Study(records[0]["sweep"])
@@ -84,16 +61,9 @@ def test_predictions_stand_beside_what_was_measured():
     assert [(row.is_predicted, row.predicted) for row in rows(records + priced)] == [
         (False, 0.02), (False, 0.01), (False, 0.005), (True, None), (True, None), (True, None)
     ]  # fmt: skip
-    assert "predicted ms" in table.text(records + priced)
-
-
-def test_the_table_has_a_row_a_point_and_says_what_one_should_know():
-    _, *lines = table.text(made_up.records(ranks=[1, 2, 8], schemes=["batch"], repeats=3)).splitlines()
-    assert [line.split()[2:5] for line in lines[:3]] == [[f"batch={p},model=1", str(p), "100"] for p in (1, 2, 8)]
-    assert lines[2].endswith("oversubscribed") and lines[3].startswith("3 points had fewer than 6") and "8 ranks" in lines[4]
-    assert all(row.speedup is row.efficiency is None for row in rows(made_up.records(ranks=[2, 4])))
-    assert "add 1 to the ranks" in table.text(made_up.records(ranks=[2, 4]))
-    assert "more --steps" in table.text(made_up.records(lambda point, n: None))
+    _, *lines = table.text(records + priced).splitlines()
+    assert [line.split()[2:5] for line in lines[:3]] == [[f"batch={p},model=1", str(p), "100"] for p in (1, 2, 4)]
+    assert all(row.speedup is row.efficiency is None for row in rows(made_up.records(ranks=[2, 4])))  # none is on one rank
 
 
 def test_runs_on_different_machines_are_rows_of_their_own_and_say_in_what_they_differ():
@@ -117,7 +87,6 @@ def test_the_ratio_to_a_baseline_is_of_runs_with_the_same_number():
     assert [(row.series, row.ratio.value, row.ratio.low, row.ratio.high) for row in rows(found)] == (
         [("plain", 1, 1, 1)] * 2 + [("lossy", 1.5, 1.5, 1.5)] * 2
     )
-    assert "ratio to plain" in table.text(found) and "1.5 - 1.5" in table.text(found)
     assert {row["ratio_to_baseline"] for row in tidy.table(found) if row["series"] == "lossy"} == {1.5}
     found = [one for one in found if one["repeat"] != 2 or one["curves"][0][1] == "plain"]
     assert [row.ratio.count for row in rows(found)] == [6, 6, 5, 5]
@@ -127,24 +96,16 @@ def test_the_ratio_to_a_baseline_is_of_runs_with_the_same_number():
 
 
 def test_the_tidy_table_has_a_row_a_run_of_a_curve_which_pandas_reads_with_its_types(tmp_path):
-    options = {"nesterov": True, "shares": "1,1", "lr": [1, 0.5], "cuts": ["2", "auto"], "rate": 100.5, "hosts": 2}
-    *made, last = made_up.records(repeats=1, **options)
+    *made, last = made_up.records(repeats=1, nesterov=True, shares="1,1", lr=[1, 0.5], cuts=["2", "auto"])
     failed = last | {"failed": "no memory", "seconds_per_step": None, "time": None, "bytes": None, "peak_memory": None}
-    records = [*made, failed, made[0] | {"predicted": True, "oversubscribed": None, "load": None}]
-    found = tidy.table(records)
-    assert {(row["lr"], row["cuts"]) for row in found if row["ranks"] == 2} == {
-        (lr, cuts) for lr in (1, 0.5) for cuts in ("2", "auto")
-    }
-    assert len(found) == sum(len(record["curves"]) for record in records)
-    path = tmp_path / "s.csv"
+    records, path = [*made, failed, made[0] | {"predicted": True}], tmp_path / "s.csv"
     path.write_text(tidy.text(records))
-    frame = pandas.read_csv(path).convert_dtypes()
+    frame, found = pandas.read_csv(path).convert_dtypes(), tidy.table(records)
+    assert len(found) == len(frame) == sum(len(record["curves"]) for record in records)
+    assert {(row["lr"], row["cuts"]) for row in found if row["ranks"] == 2} == set(product((1, 0.5), ("2", "auto")))
     kinds = {"ranks": "Int64", "step_s": "Float64", "busy": "boolean", "nesterov": "boolean", "shares": "string"}
     assert {name: str(frame.dtypes[name]) for name in kinds} == kinds
-    for name in frame:
-        known = [None if value == "" else value for value in (row[name] for row in found)]
-        back = [None if pandas.isna(value) else value for value in frame[name]]
-        assert back == known or list(map(str, back)) == list(map(str, known)), name  # texts that look like numbers
+    assert list(frame["step_s"].fillna(-1)) == [-1 if row["step_s"] in (None, "") else row["step_s"] for row in found]
 
 
 def test_no_cell_is_a_command_for_a_spreadsheet_or_a_terminal():
@@ -157,13 +118,11 @@ def test_no_cell_is_a_command_for_a_spreadsheet_or_a_terminal():
 
 def test_the_fractions_of_amdahl_and_of_karp_and_flatt_are_those_that_were_put_in():
     speedup = lambda ranks, serial: 1 / (serial + (1 - serial) / ranks)  # noqa: E731
-    for serial in (0.0, 0.1, 1.0, 1.7):
+    for serial in (0.0, 0.1, 1.7):
         assert model.karp_flatt(speedup(8, serial), 8) == pytest.approx(serial)
         assert model.amdahl([(1, 1.0), (2, speedup(2, serial)), (8, speedup(8, serial))]) == pytest.approx(serial)
-    assert model.karp_flatt(1.0, 1) is model.amdahl([(1, 1.0)]) is None
     found = model.fractions(rows(made_up.records(lambda point, n: 0.2 + 0.8 / point.ranks)))
     assert [round(line["Amdahl: serial %"], 6) for line in found] == [20, 20]
-    assert found[0]["Karp-Flatt, serial % on P ranks"] == "2: 20.0, 4: 20.0"
 
 
 def test_errors_of_predictions_are_ordered_by_their_part_of_the_step():
@@ -177,8 +136,6 @@ def test_errors_of_predictions_are_ordered_by_their_part_of_the_step():
     assert worst["term"] == "all-reduce of gradients"
     assert (worst["ms measured"], worst["ms predicted"]) == pytest.approx((1.5, 5.5))
     assert worst["error, % of the step"] == "+40.0" and float(least["error, % of the step"]) == 0
-    crowded = [record | {"oversubscribed": record["P"] == 4} for record in measured]
-    assert {line["ranks"] for line in model.errors(rows(crowded + predictions))} == {1, 2}
 
 
 def test_the_terms_of_a_prediction_add_up_to_the_step():

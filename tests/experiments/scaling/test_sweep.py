@@ -1,12 +1,9 @@
 """The program `sweep`: in which order points run and how often, interruptions, failures, parts, and a small real study."""
 
-import json
 import os
 import random
 import re
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -37,7 +34,6 @@ def test_a_point_is_settled_by_a_narrow_interval_by_a_limit_or_by_a_failure():
     narrow, wide = [1.0, 1.01, 0.99, 1.0, 1.02, 0.98], [1.0, 1.2, 0.9, 1.0, 1.02, 0.98]
     assert settled(made(*narrow[:5]), STUDY) is None and settled(made(*narrow), STUDY) == ENOUGH
     assert settled(made(*wide), STUDY) is None and settled(made(*wide, 1.1, 1, 0.8), STUDY) == REPEATED
-    assert settled(made(1, 1, 1, 1, 1, 1.059), STUDY) is None, "it reaches further to one side"
     assert settled(made(1.0) + made(None, failed="no memory"), STUDY) == FAILED
     assert settled(made(*[None] * 5), STUDY) is None and settled(made(*[None] * 6), STUDY) == REPEATED  # too few steps
     quiet, busy = made(*[1.0] * 6), made(*[3.0] * 9, load=made_up.BUSY)
@@ -79,33 +75,66 @@ def made_up_runs(monkeypatch):
     def record_of(point, repeat):
         done.after(point)
         done.append(point)
-        known = made_up.record(Study({}), point, repeat, test_accuracy=90.0) | {"environment": environment.here()}
         reason = done.fails(point)
-        names = "net", "P", "grid", "point", "repeat", "took", "environment"
-        return {name: known[name] for name in names} | {"failed": reason} if reason else known
+        more = {"failed": reason, "seconds_per_step": None} if reason else {}
+        return made_up.record(Study({}), point, repeat, test_accuracy=90.0, environment=environment.here(), **more)
 
     monkeypatch.setattr(sweep.runs, "records_of", records_of)
     return done
 
 
 def test_a_sweep_that_is_done_does_nothing_and_one_that_was_cut_off_goes_on(made_up_runs, tmp_path):
-    study, out = Study({"ranks": [1, 2], "schemes": ["batch"]}), tmp_path / "s.jsonl"
+    study, out = Study(SMALL), tmp_path / "s.jsonl"
     sweep.sweep(study, out)
     whole = out.read_text()
     out.write_text("".join(whole.splitlines(keepends=True)[:-1]) + '{"half')
     assert sweep.sweep(study, out) == (1, 12) and out.read_text() == whole
     assert sweep.sweep(study, out) == (0, 12) and out.read_text() == whole
-    assert sweep.sweep(Study({"ranks": [1, 2, 4], "schemes": ["batch"]}), out) == (6, 18)
+    assert sweep.sweep(Study(SMALL | {"ranks": [1, 2, 4]}), out) == (6, 18)
 
 
-def test_what_does_not_compare_is_kept_beside_the_file_and_comes_back(made_up_runs, tmp_path):
+@pytest.mark.parametrize("last", range(3))
+def test_what_does_not_compare_is_kept_beside_and_comes_back_however_the_sweep_stops(made_up_runs, tmp_path, monkeypatch, last):
     out, others = tmp_path / "s.jsonl", tmp_path / "s.jsonl.others"
-    ten, twenty = (Study({"ranks": [1, 2], "schemes": ["batch"], "steps": steps}) for steps in (10, 20))
-    assert sweep.sweep(ten, out) == (12, 12) and not others.exists()
+    ten, twenty = (Study(SMALL | {"steps": steps}) for steps in (10, 20))
+    sweep.sweep(ten, out)
     first = records.read(out)
-    assert sweep.sweep(twenty, out) == (12, 12) and records.read(others) == first
+    assert not others.exists() and sweep.sweep(twenty, out) == (12, 12) and records.read(others) == first
+    write, writes = runs.write_text, []
+
+    def stops(path, text):
+        if len(writes) == last:
+            raise KeyboardInterrupt
+        writes.append(path)
+        write(path, text)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(runs, "write_text", stops)
+        sweep.sweep(ten, out)
+    held = {records.identity(one) for name in (out, others) for one in records.read(name)}
+    assert {records.identity(one) for one in first} <= held and len(held) == 24
     assert sweep.sweep(ten, out) == (0, 12) and records.read(out) == first and len(records.read(others)) == 12
-    assert sweep.sweep(ten, out, anew=True) == (12, 12)
+
+
+def test_measuring_anew_keeps_each_old_run_until_the_new_one_is_there(made_up_runs, tmp_path):
+    study, out = Study(SMALL), tmp_path / "s.jsonl"
+    sweep.sweep(study, out)
+    old, made_up_runs.after = records.read(out), lambda point: 1 / (len(made_up_runs) < 17)
+    with pytest.raises(ZeroDivisionError):
+        sweep.sweep(study, out, anew=True)
+    assert len(made_up_runs) == 17 and list(map(records.identity, records.read(out))) == list(map(records.identity, old))
+    made_up_runs.after = lambda point: None
+    assert sweep.sweep(study, out, anew=True) == (12, 12) and len(records.read(out)) == 12
+
+
+def test_a_sweep_of_a_file_that_another_one_writes_is_refused(made_up_runs, tmp_path, monkeypatch):
+    def taken(path, words, remedy):
+        raise ValueError(f"{words}: {remedy}")
+
+    monkeypatch.setattr(runs, "Lock", taken)
+    with pytest.raises(UserError, match="another sweep writes .*s.jsonl"):
+        run_main(monkeypatch, "sweep", "--nets", "mlp:8,relu", "--ranks", 1, "--out", tmp_path / "s.jsonl")
+    assert not made_up_runs
 
 
 def test_a_sweep_goes_on_after_a_failure_says_it_in_one_line_and_tries_it_again(made_up_runs, tmp_path, monkeypatch, capsys):
@@ -115,7 +144,6 @@ def test_a_sweep_goes_on_after_a_failure_says_it_in_one_line_and_tries_it_again(
     with pytest.raises(UserError, match="^1 point failed, as the table says; the first: no memory$"):
         run_main(monkeypatch, *words)
     assert "failed: no memory" in capsys.readouterr().out and len(records.read(out)) == 13
-    assert out.with_suffix(".html").is_file()
     made_up_runs.fails = lambda point: None
     assert sweep.sweep(Study(SMALL | {"ranks": [1, 2, 4]}), out) == (6, 18)
 
@@ -146,50 +174,6 @@ def test_no_run_is_started_that_would_end_after_the_minutes(made_up_runs, tmp_pa
     assert set(made_up_runs) == {study.points[0]}, "short points go on"
 
 
-@pytest.mark.parametrize("last", range(3))
-def test_runs_that_come_back_are_in_a_file_whenever_the_sweep_is_stopped(made_up_runs, tmp_path, monkeypatch, last):
-    out = tmp_path / "s.jsonl"
-    ten, twenty = (Study(SMALL | {"steps": steps}) for steps in (10, 20))
-    sweep.sweep(ten, out)
-    first = records.read(out)
-    sweep.sweep(twenty, out)
-    write, writes = runs.write_text, []
-
-    def stops(path, text):
-        if len(writes) == last:
-            raise KeyboardInterrupt
-        writes.append(path)
-        write(path, text)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(runs, "write_text", stops)
-        sweep.sweep(ten, out)
-    held = {records.identity(one) for name in (out, f"{out}.others") for one in records.read(name)}
-    assert {records.identity(one) for one in first} <= held and len(held) == 24
-    assert sweep.sweep(ten, out) == (0, 12) and records.read(out) == first
-
-
-def test_measuring_anew_keeps_each_old_run_until_the_new_one_is_there(made_up_runs, tmp_path):
-    study, out = Study({"ranks": [1, 2], "schemes": ["batch"]}), tmp_path / "s.jsonl"
-    sweep.sweep(study, out)
-    old, made_up_runs.after = records.read(out), lambda point: 1 / (len(made_up_runs) < 17)
-    with pytest.raises(ZeroDivisionError):
-        sweep.sweep(study, out, anew=True)
-    assert len(made_up_runs) == 17 and list(map(records.identity, records.read(out))) == list(map(records.identity, old))
-    made_up_runs.after = lambda point: None
-    assert sweep.sweep(study, out, anew=True) == (12, 12) and len(records.read(out)) == 12
-
-
-def test_of_two_sweeps_with_one_file_the_second_is_refused(tmp_path):
-    out = tmp_path / "s.jsonl"
-    words = "from gridgrad.experiments.scaling.runs import locked"
-    other = [sys.executable, "-c", f"{words}\nwith locked({str(out)!r}): pass"]
-    with runs.locked(out):
-        finished = subprocess.run(other, capture_output=True, text=True)
-        assert finished.returncode == 1 and f"another sweep writes {out} (process {os.getpid()} on " in finished.stderr
-    assert subprocess.run(other).returncode == 0
-
-
 def test_parts_are_every_nth_point_and_are_gathered_without_dropping_runs(made_up_runs, tmp_path):
     study, files = Study({"ranks": [1, 2, 4]}), [tmp_path / f"{i}.jsonl" for i in range(1, 5)]
     assert len(study.points) == 6
@@ -203,20 +187,11 @@ def test_parts_are_every_nth_point_and_are_gathered_without_dropping_runs(made_u
     assert len(records.read(out)) == 36
 
 
-def test_each_repeat_has_its_seed_and_other_seeds_do_not_compare(made_up_runs, tmp_path):
-    out, given = tmp_path / "s.jsonl", {"ranks": [2], "series": SERIES, "metric": "accuracy", "epochs": 2}
-    assert sweep.sweep(Study(given | {"seeds": [3, 5]}), out) == (4, 4)
+def test_each_repeat_has_its_seed_and_series_that_take_turns_are_one_job_a_round(made_up_runs, tmp_path):
+    out, given = tmp_path / "s.jsonl", {"ranks": [1, 2], "series": SERIES, "metric": "accuracy", "epochs": 2, "turns": True}
+    assert sweep.sweep(Study(given | {"seeds": [3, 5]}), out) == (6, 6) and sorted(made_up_runs.jobs) == [1, 1, 2, 2]
     assert {(one["repeat"], one["seed"]) for one in records.read(out)} == {(0, 3), (1, 5)}
-    assert sweep.sweep(Study(given | {"seeds": [3, 5, 6]}), out) == (2, 6)
-    assert sweep.sweep(Study(given | {"seeds": [4, 5]}), out) == (2, 4)  # 5 was there, and 3 is kept beside
-
-
-def test_series_that_take_turns_are_one_job_a_round(made_up_runs, tmp_path):
-    out, given = tmp_path / "s.jsonl", {"ranks": [1, 2, 4], "series": SERIES}
-    assert sweep.sweep(Study(given), out) == (30, 30)
-    made_up_runs.jobs.clear()
-    assert sweep.sweep(Study(given | {"turns": True}), out) == (30, 30)  # the others were not measured so
-    assert sorted(made_up_runs.jobs) == [1] * 6 + [2] * 12
+    assert sweep.sweep(Study(given | {"seeds": [4, 5]}), out) == (3, 6)  # 5 is there, and 3 does not compare
 
 
 def test_threads_and_emulated_hosts_say_how_a_job_starts():
@@ -227,45 +202,44 @@ def test_threads_and_emulated_hosts_say_how_a_job_starts():
     assert runs.how_to_start(Study({"ranks": [2]}).points[0]) == {}
 
 
-def test_bad_sweeps_are_refused_before_anything_runs(tmp_path, monkeypatch):
-    settings = tmp_path / "s.toml"
-    settings.write_bytes(b"dataset = '\xff'")
-    for words, message in (
-        ("--vary lr=0.1 --vary lr=0.2", "lr is given twice"), ("--vary reductoin=plain", "did you mean reduction"),
-        ("--ranks 1,x", "whole number"), ("no-such-file.toml", "No such file"), (str(settings), "s.toml is no TOML file"),
-        ("--nets mlp:32,relu;foo", "'foo'"), ("--out /proc/no/s.jsonl", "can not write"), ("--part 5/4", "at most 4"),
-        ("--shape 4", "they go with --predict"), ("--machine summit", "summit"),
+def test_bad_sweeps_are_refused_before_anything_runs_and_a_dry_run_runs_nothing(made_up_runs, tmp_path, monkeypatch, capsys):
+    words = "sweep", "--ranks", "1,2", "--nets", "mlp:8,relu", "--out", tmp_path / "s.jsonl"
+    for more, message in (
+        ("--vary lr=0.1 --vary lr=0.2", "lr"), ("--vary reductoin=plain", "did you mean reduction"), ("none.toml", "none.toml"),
+        ("--out /proc/no/s.jsonl", "/proc/no"), ("--part 5/4", "at most 4"), ("--shape 4", "--predict"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=re.escape(message)) as error:
-            run_main(monkeypatch, "sweep", "--ranks", 1, "--out", tmp_path / "s.jsonl", *words.split())
-        assert "\n" not in str(error.value) and list(tmp_path.iterdir()) == [settings]
-
-
-def test_a_dry_run_lists_the_points_with_node_hours_and_runs_nothing(tmp_path, monkeypatch, capsys):
-    run_main(monkeypatch, "sweep", "--nets", "mlp:8,relu", "--ranks", "1,2,64", "--dry-run", "--out", tmp_path / "s.jsonl")
-    head, *lines, last = capsys.readouterr().out.splitlines()
-    assert len(lines) == 6 and "node-hours" in head and last.startswith("6 points, 36 to 72 runs") and "nothing was run" in last
-    assert list(tmp_path.iterdir()) == []
+            run_main(monkeypatch, *words, *more.split())
+        assert "\n" not in str(error.value)
+    run_main(monkeypatch, *words, "--dry-run")
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last.startswith("3 points, 18 to 36 runs") and "nothing was run" in last
+    assert not made_up_runs and list(tmp_path.iterdir()) == []
 
 
 # ----- real runs, small
 
 
-def test_a_sweep_measures_and_predicts_each_point(tmp_path, monkeypatch, capsys):
+def test_a_sweep_measures_and_predicts_each_point(tmp_path, monkeypatch):
     out = tmp_path / "s.jsonl"
     options = "--nets", "mlp:8,8,relu", "--ranks", "1,2", "--steps", 8, "--repeats", 1, "--machine", "cori-haswell"
     run_main(monkeypatch, "sweep", *options, "--csv", out.with_suffix(".csv"), "--out", out)
-    assert "predicted ms" in capsys.readouterr().out
-    found = records.read(out)
-    measured = [one for one in found if not one.get("predicted")]
-    assert {one["grid"] for one in measured} == {"batch=1,model=1", "batch=2,model=1", "batch=1,model=2"}
+    measured, predicted = ([one for one in records.read(out) if bool(one.get("predicted")) == kind] for kind in (False, True))
+    grids = {"batch=1,model=1", "batch=2,model=1", "batch=1,model=2"}
+    assert {one["grid"] for one in measured} == {one["grid"] for one in predicted} == grids
     assert len({round(one["final_loss"], 5) for one in measured}) == 1, "every grid trains the same network"
-    assert all(one["flops_a_sample"] > 0 and one["took"] > 0 for one in measured)
     assert all(one["core"]["reference_products_per_step"] * one["core"]["reference_seconds"] > 0 for one in measured)
-    assert len(out.with_suffix(".csv").read_text().splitlines()) == 1 + sum(len(one["curves"]) for one in found)
-    predicted = [one for one in found if one.get("predicted")]
-    assert {one["grid"] for one in predicted} == {one["grid"] for one in measured}
-    assert {tuple(one["shape"]) for one in predicted} == {(4,)}  # that of airfoil
+    assert out.with_suffix(".csv").is_file() and out.with_suffix(".html").is_file()
+
+
+def test_trainings_that_take_turns_are_the_same_as_each_alone():
+    series = [{"name": "PowerSGD", "grid": "batch=*", "reduction": "powersgd:1"},
+              {"name": "shares", "grid": "model=*", "shares": "2,1", "handicap": "1=2", "plan": "out"}]  # fmt: skip
+    [group] = Study({"nets": ["mlp:16,16,relu"], "ranks": [2], "series": series, "steps": 12, "turns": True}).groups
+    for point, together in zip(group, runs.records_of(group, 3, 60, turns=True), strict=True):
+        [alone] = runs.records_of((point,), 0, 60)
+        names = "bytes", "final_loss", "params_digest"
+        assert [together[name] for name in names] == [alone[name] for name in names], point
 
 
 def test_a_run_that_fails_or_takes_too_long_is_a_record_with_its_reason():
@@ -274,32 +248,11 @@ def test_a_run_that_fails_or_takes_too_long_is_a_record_with_its_reason():
     assert "--batch-size 1000000 is larger than the data" in failed["failed"] and failed["repeat"] == 3
     slow = runs.records_of(Study({"nets": ["mlp:8,relu"], "ranks": [1], "steps": 10**7}).points, 0, 3)[0]
     assert slow["failed"] == "took longer than --timeout 3 s and was ended"
-    json.dumps([failed, slow])
 
 
-def test_trainings_that_take_turns_are_the_same_as_each_alone():
-    series = [
-        {"name": "PowerSGD", "grid": "batch=*", "reduction": "powersgd:1"},
-        {"name": "shares", "grid": "model=*", "shares": "2,1", "handicap": "1=2", "plan": "out"},
-        {"name": "short", "grid": "batch=*", "steps": 7},
-    ]
-    study = Study({"nets": ["mlp:16,16,relu"], "ranks": [2], "series": series, "steps": 12, "turns": True})
-    [group] = study.groups
-    together = runs.records_of(group, 3, 60, turns=True)
-    assert [one.get("failed") for one in together] == [None] * 3, together[0]["failed"]
-    assert [one["timed_steps"] for one in together] == [7, 7, 2]
-    for point, one in zip(group[:2], together, strict=False):
-        [alone] = runs.records_of((point,), 0, 60)
-        names = "bytes", "final_loss", "params_digest"
-        assert [one[name] for name in names] == [alone[name] for name in names], point
-
-
-def test_a_script_in_place_of_train_is_compared_with_it():
-    """Parallelism by hand is the same training."""
-    for axes in ("batch=*", "model=*"):
-        series = [{"name": "by hand", "grid": axes, "program": "by_hand.py"}, {"name": "chosen", "grid": axes}]
-        study = Study({"nets": ["mlp:16,16,relu"], "ranks": [2], "series": series, "steps": 12, "schedule": "constant",
-                       "dataset": "random:8,3,64", "batch_size": 9, "turns": True, "dtype": "float64"})  # fmt: skip
-        study.check()
-        hand, ours = (runs.records_of(group, 0, 60, turns=True)[0] for group in study.groups)
-        assert hand["final_loss"] == pytest.approx(ours["final_loss"], rel=1e-10), axes
+def test_parallelism_by_hand_is_the_same_training():
+    series = [{"name": "by hand", "grid": "model=*", "program": "by_hand.py"}, {"name": "chosen", "grid": "model=*"}]
+    study = Study({"nets": ["mlp:16,16,relu"], "ranks": [2], "series": series, "steps": 12, "schedule": "constant",
+                   "dataset": "random:8,3,64", "batch_size": 9, "turns": True, "dtype": "float64"})  # fmt: skip
+    hand, ours = (runs.records_of(group, 0, 60, turns=True)[0] for group in study.groups)
+    assert hand["final_loss"] == pytest.approx(ours["final_loss"], rel=1e-10)
