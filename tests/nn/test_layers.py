@@ -189,14 +189,3 @@ def test_losses_are_means_over_the_minibatch_and_have_the_gradients_of_them(loss
     dy = to_host(loss.backward(context)).copy()
     for index in np.ndindex(y.shape):
         assert difference(value, y, index) == pytest.approx(dy[index], abs=1e-8)
-
-
-def test_an_autoencoder_encodes_as_a_linear_layer_and_decodes_with_the_same_weights():
-    net, encoder = Sequential([TiedAutoencoder(7, 4)], seed=3), Sequential([Linear(7, 4), Sigmoid()], seed=3)
-    state = net.state_dict()
-    assert all(np.array_equal(value, state[name]) for name, value in encoder.state_dict().items())  # from the same seed
-    state = {name: value + 1 for name, value in state.items()}
-    net.load_state_dict(state)
-    encoder.load_state_dict({name: state[name] for name in encoder.state_dict()})
-    x = numbers((5, 7)).astype(np.float32)
-    assert np.allclose(net.predict(x), encoder.predict(x) @ state["0.weight"] + state["0.decoder_bias"], rtol=1e-5)

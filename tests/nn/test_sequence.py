@@ -1,12 +1,12 @@
 """A network is a sequence of layers over flat buffers; its state has the names and shapes of PyTorch's.
 
-Its passes: test_layers.py and test_context.py; those of chunks of it: tests/random_networks.
+Its passes: test_layers.py; those of chunks of it, and of several micro-batches in progress: tests/random_networks.
 """
 
 import numpy as np
 import pytest
 
-from gridgrad.nn import BatchNorm, Conv2d, Flatten, Linear, ReLU, Sequential
+from gridgrad.nn import BatchNorm, Context, Conv2d, Flatten, Linear, ReLU, Sequential
 from gridgrad.nn.device import to_host, xp
 
 
@@ -54,3 +54,14 @@ def test_a_state_that_does_not_fit_changes_nothing(change):
     with pytest.raises(ValueError, match="state_dict: "):
         net.load_state_dict(net.state_dict() | change)
     assert np.array_equal(to_host(net.params), before)
+
+
+def test_the_bytes_of_a_context_are_counted():
+    net, context = Sequential([Linear(6, 8), ReLU(), Linear(8, 2)], dtype=np.float64), Context()
+    assert context.nbytes == 0
+    net.forward(xp.ones((3, 6)), context)
+    assert context.nbytes == 8 * 3 * (6 + 8 + 2), "the input, and the outputs of two layers; ReLU works in place"
+    net.backward(xp.ones((3, 2)), context)
+    assert context.nbytes == 8 * 3 * (6 + 8 + 2 + 8), "and one gradient"
+    net.input_gradients(xp.ones((3, 2)), context)
+    assert context.nbytes == 8 * 3 * (6 + 8 + 2 + 8 + 2 + 8), "the gradients of both outputs are kept"
