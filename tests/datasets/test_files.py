@@ -40,8 +40,6 @@ def test_downloads_and_checks(server, tmp_path):
         assert not target.exists()
     download(server, f"md5:{hashlib.md5(CONTENT).hexdigest()}", target, "it")
     assert target.read_bytes() == CONTENT and list(target.parent.iterdir()) == [target]
-    (tmp_path / "other").touch()
-    assert target.stat().st_mode == (tmp_path / "other").stat().st_mode, "a group reads it where the umask lets it"
 
 
 def test_an_unknown_name_says_what_was_meant_and_what_nobody_has_prepared_is_named(tmp_path):

@@ -117,7 +117,7 @@ def test_flat_samples_are_varied_like_their_images():
 
 
 def test_the_text_of_the_command_line():
-    assert parse("shift=4,flip", seed=2) == Augment(4, True, 2)
-    for text, words in (("rotate", "'rotate' is unknown"), ("flip,flip", "said twice"), ("shift=-1", "not '-1'")):
+    assert parse("shift=4,flip", seed=2) == Augment(4, True, 2) and parse("flip") == Augment(0, True)
+    for text, words in (("rotate", "'rotate' is unknown"), ("shift=-1", "not '-1'")):
         with pytest.raises(ValueError, match=f"augment '{text}': .*{words}"):
             parse(text)

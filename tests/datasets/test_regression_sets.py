@@ -17,10 +17,6 @@ def test_airfoil_is_in_the_project(tmp_path, name, features):
     x, y = data.train.inputs(np.arange(1202), (slice(0, features),)), data.train.targets(np.arange(1202))
     assert np.allclose(x.mean(axis=0), 0) and np.allclose(x.std(axis=0), 1)
     assert y.shape == (1202, 1) and np.allclose([y.mean(), y.std()], [0, 1])
-    # Fitted on the training part only: the test part is near standard, not exactly.
-    test = data.test.inputs(np.arange(301), (slice(0, features),))
-    assert 1e-6 < abs(test.mean(axis=0)).max() < 0.2
-    assert np.allclose(data.train.unstandardise(y), data.train.y)
     lines = (uci.Path(uci.__file__).parent / uci.AIRFOIL).read_text().splitlines(keepends=True)
     (tmp_path / uci.AIRFOIL).write_text("".join(lines[:1000]))
     with pytest.raises(ValueError, match="1000 rows, expected 1503"):
@@ -65,12 +61,6 @@ def test_the_archive_gives_only_the_wanted_text(published):
     assert np.allclose(datasets.load("ethylene", directory).test.x, table[9::10, 3:])
     assert sorted(p.name for p in (directory / "ethylene").iterdir()) == ["ethylene.h5", "ethylene.zip", uci.ETHYLENE]
     assert not list(directory.parent.rglob("climbed"))
-    archive.write_bytes(b"no archive")
-    (directory / "ethylene" / "ethylene.h5").unlink()
-    text.unlink()
-    with pytest.raises(ValueError, match="ethylene.zip: damaged, or without ethylene_methane.txt"):
-        datasets.prepare("ethylene", directory)
-    assert [path.name for path in (directory / "ethylene").iterdir()] == ["ethylene.zip"]
 
 
 # ----- made-up data
