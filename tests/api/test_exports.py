@@ -27,10 +27,9 @@ def test_parameters_and_what_is_returned_have_types_and_descriptions(thing):
 @pytest.mark.parametrize("thing", [case for case in CASES if inspect.isclass(case.values[0])])
 def test_methods_have_types_and_docstrings(thing):
     for name, function in [] if issubclass(thing, Exception) else methods(thing):
-        signature = inspect.signature(function)
-        given = [one for one in signature.parameters.values() if one.name not in ("self", "cls")]
-        untyped = [one.name for one in given if one.annotation is one.empty]
-        assert untyped == [] and signature.return_annotation is not inspect.Signature.empty, name
+        given = [one for one in parameters(function) if one.name not in ("self", "cls")]
+        returned = inspect.signature(function).return_annotation
+        assert inspect.Signature.empty not in [returned, *(one.annotation for one in given)], name
         assert any(getattr(base, name, None) is not None and getattr(base, name).__doc__ for base in thing.__mro__), name
 
 

@@ -7,7 +7,6 @@ import struct
 import tarfile
 from functools import partial
 
-import h5py
 import numpy as np
 import pytest
 
@@ -106,10 +105,6 @@ def test_both_forms_are_converted_packed_or_not(tmp_path, monkeypatch, form, pac
     x = data.train.inputs(np.arange(20), EVERYTHING)
     assert np.allclose(x.mean(axis=(0, 1, 2)), 0, atol=1e-5) and np.allclose(x.std(axis=(0, 1, 2)), 1, atol=1e-5)
     assert np.allclose(data.test.x_mean, images.mean(axis=(0, 1, 2)), rtol=1e-15)
-    with h5py.File(cifar10.converted(tmp_path), "a") as file:
-        file["test/y"][0] = 10
-    with pytest.raises(ValueError, match="labels that are none of 10 classes"):
-        datasets.load("cifar10", tmp_path)
 
 
 DAMAGE = [

@@ -169,7 +169,6 @@ def test_columns_may_be_images(folder):
     inputs, _ = everything(first.train)
     assert inputs.shape == (24, 4, 3, 2) and np.allclose(inputs.mean((0, 1, 2)), 0) and np.allclose(inputs.std((0, 1, 2)), 1)
     assert np.allclose(everything(other.train)[0], inputs)
-    assert np.allclose(other.train.inputs(np.array([3]), (slice(1, 3), slice(0, 3), slice(1, 2))), inputs[3:4, 1:3, :, 1:])
 
 
 def test_new_samples_are_chosen_and_standardised_like_those_of_the_training(folder, numbers):
@@ -184,9 +183,8 @@ def test_new_samples_are_chosen_and_standardised_like_those_of_the_training(fold
         assert np.allclose(found[data.train.x.chosen], whole) and (part.y is not None) == has_targets
         assert not has_targets or np.array_equal(part.targets(data.train.x.chosen), labels)
     (folder / "bad.csv").write_text("p,q,r,kind\n1,2,3,setosa\n1,2,3,rose\n")
-    for name, words in (("utf-8.csv,target=p", "leave target= out"), ("bad.csv", "line 3 holds 'rose'")):
-        with pytest.raises(ValueError, match=words):
-            datasets.read_inputs(f"table:{name}", like, "data")
+    with pytest.raises(ValueError, match="line 3 holds 'rose'"):
+        datasets.read_inputs("table:bad.csv", like, "data")
 
 
 def test_it_is_converted_once_and_anew_when_the_file_changes(folder, numbers):
@@ -198,10 +196,6 @@ def test_it_is_converted_once_and_anew_when_the_file_changes(folder, numbers):
         (made,) = (folder / "data" / "tables").iterdir()
         times.append(made.stat().st_mtime_ns)
     assert counts == [40, 40, 32] and times[0] == times[1] != times[2]
-    with h5py.File(made, "r+") as file:
-        file.attrs["classes"] = -1
-    with pytest.raises(ValueError, match="the number of classes is missing or damaged; delete the file"):
-        datasets.load("table:t.csv", "data")
 
 
 def refused(name, words, error=ValueError):

@@ -1,4 +1,4 @@
-"""The table of kernels: its JSON, which one a processor gets, and that measuring one is robust; and answers that are stored."""
+"""The table of kernels: its JSON, which one a processor gets, and that one is measured once."""
 
 import json
 from dataclasses import asdict, replace
@@ -11,7 +11,6 @@ from gridgrad.nn.kernels import gemm, kernel_table, measure_table
 from gridgrad.nn.kernels.kernel_table import ORIENTATIONS, SHIPPED, from_json, generation, shipped, to_json
 from gridgrad.nn.kernels.measure_table import ProductOverRows, TimedConvolution, TimedProduct
 from gridgrad.nn.kernels.processor import Blas, Processor
-from gridgrad.nn.measured import answer_file, store, stored
 from tests.clock import Clock
 
 AVX512 = {"avx2", "avx512f"}
@@ -102,15 +101,3 @@ def test_what_is_timed_runs():
     for task in (*products, ProductOverRows(128, 28, 32), TimedConvolution(3, 4, 4, 1, 4)):
         assert measure_table.seconds(task, kernel_table.PRESET) >= 0
     assert all((task.arrays[2] == task.k).all() for task in products)
-
-
-def test_answers_are_stored_by_what_they_depend_on(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("GRIDGRAD_CACHE", str(tmp_path / "cache"))
-    one, other = answer_file("speed", 2, "MPICH"), answer_file("speed", 3, "MPICH")
-    assert one != other and stored(one, float) is None
-    store(one, "1.5", "it is lost")
-    assert stored(one, float) == 1.5 and stored(other, float) is None
-    monkeypatch.setenv("GRIDGRAD_CACHE", str(one))  # which is no folder
-    store(answer_file("speed"), "1.5", "it is lost")
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and said.startswith("can not write ") and said.endswith(": it is lost\n")
