@@ -83,6 +83,7 @@ def test_every_format_gives_the_same_samples(folder, numbers, name, monkeypatch)
 
 COLUMNS = [  # (options, columns of the inputs, columns of the targets), of columns without a name, a, b, c and price
     ("", [0, 1, 2, 3], [4]), ("drop=a:0", [2, 3], [4]), ("target=c:a", [0, 2, 4], [1, 3]), ("inputs=1,target=-2", [1], [3]),
+    ("shape=2x2x1", [0, 1, 2, 3], [4]),
 ]  # fmt: skip
 
 
@@ -92,7 +93,8 @@ def test_columns_are_chosen_by_name_or_number(folder, numbers, options, inputs, 
     write_csv(folder / "t.csv", table, ",a,b,c,price")
     data = load(f"t.csv,{options}" if options else "t.csv")
     assert (data.features, data.outputs) == (len(inputs), len(targets))
-    assert np.array_equal(np.asarray(data.train.x), table[data.train.x.chosen][:, inputs])
+    assert data.sample_shape == ((2, 2, 1) if "shape" in options else (len(inputs),))
+    assert np.array_equal(np.asarray(data.train.x).reshape(40, -1), table[data.train.x.chosen][:, inputs])
     assert np.array_equal(np.asarray(data.train.y), table[data.train.x.chosen][:, targets])
     assert np.allclose(data.train.unstandardise(data.train.targets(np.arange(40))), data.train.y[np.arange(40)])
     assert ("column 0, counted from 0, has no name and is an input (add drop=0" in data.note) == (0 in inputs)
@@ -159,16 +161,6 @@ def test_arrays_are_inputs_and_targets_and_for_testing(folder, numbers):
         found = data.loss, data.outputs, data.sample_shape, len(data.train), len(data.test)
         assert found == ("cross-entropy", 3, (4,), 50, 6)
         assert np.array_equal(everything(data.train)[1], labels) and np.array_equal(everything(data.test)[1], labels[:6])
-
-
-def test_columns_may_be_images(folder):
-    x, y = np.random.default_rng(0).integers(0, 256, (30, 4, 3, 2), np.uint8), np.arange(30) % 2
-    np.savez(folder / "i.npz", x=x, y=y)
-    write_csv(folder / "i.csv", np.column_stack((x.reshape(30, 24), y)).astype(float))
-    first, other = load("i.npz"), load("i.csv,shape=4x3x2")
-    inputs, _ = everything(first.train)
-    assert inputs.shape == (24, 4, 3, 2) and np.allclose(inputs.mean((0, 1, 2)), 0) and np.allclose(inputs.std((0, 1, 2)), 1)
-    assert np.allclose(everything(other.train)[0], inputs)
 
 
 def test_new_samples_are_chosen_and_standardised_like_those_of_the_training(folder, numbers):
