@@ -125,3 +125,13 @@ def test_what_is_written_is_read(tmp_path, dtype):
         assert np.array_equal(plain["network/parameters"][...], arrays(dtype)["network/parameters"])
     with pytest.raises(OSError):
         write_shard(path, {}, table_of({}, {}, 0))  # never over another one
+
+
+def test_a_file_that_ends_early_is_refused_in_a_line(tmp_path):
+    path, _ = written(tmp_path)
+    whole = path.read_bytes()
+    for length in (0, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError) as caught:
+            Shard(path)
+        assert str(caught.value).startswith(str(path)) and "\n" not in str(caught.value)
