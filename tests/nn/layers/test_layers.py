@@ -126,6 +126,10 @@ def test_the_derivative_of_relu_at_0_is_0():
     net, context = Sequential([ReLU()]), Context()
     net.forward(xp.zeros((1, 3), np.float32), context)
     assert not net.backward(xp.ones((1, 3), np.float32), context, input_gradient=True).any()
+    net, context = Sequential([BatchNorm(3), ReLU()]), Context()  # which run as one layer
+    net.forward(xp.zeros((2, 3), np.float32), context)
+    net.backward(xp.ones((2, 3), np.float32), context)
+    assert not net.grads.any()
 
 
 def test_nothing_overflows():
