@@ -10,23 +10,15 @@ from gridgrad.parallel.pipeline.schedule import Route
 from gridgrad.parallel.pipeline.simulate import Memory, TableTimes, UnitTimes, draw, simulate
 
 
-@pytest.mark.parametrize(
-    ("crowd", "tasks", "expected"),
-    [
-        (2, [(0, 8), (0, 8), (0, 0), (0, 0)], [8 / 2, 8 / 2, 0, 0]),  # times are those of four ranks on two cores
-        (2, [(0, 8), (2, 8)], [6, 8]),  # the first one has done a half after 2 seconds, alone
-    ],
-)
-def test_ranks_share_cores(crowd, tasks, expected):
-    """tasks: of each rank, when it begins and how long it takes while all ranks compute."""
-    clock, ends = VirtualTime(), [0] * len(tasks)
-    cores = Cores(clock, len(tasks), crowd)
-    for rank, (start, seconds) in enumerate(tasks):
-        if seconds:
-            clock.at(start, cores.compute, seconds, lambda rank=rank: ends.__setitem__(rank, clock.time))
+def test_ranks_share_cores():
+    """Two ranks on one core take 8 seconds each if both compute; the first has done a half after 2 seconds, alone."""
+    clock, ends = VirtualTime(), {}
+    cores = Cores(clock, 2, 2)
+    for rank, start in enumerate((0, 2)):
+        clock.at(start, cores.compute, 8, lambda rank=rank: ends.update({rank: clock.time}))
     while clock.go_on():
         pass
-    assert ends == pytest.approx(expected)
+    assert ends == pytest.approx({0: 6, 1: 8})
 
 
 def arrivals(*messages):
