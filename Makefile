@@ -123,7 +123,7 @@ figures: venv
 	    --ylabel "updates a second" --out results/servers.png
 	$(GRIDGRAD) $(LINES)/unequal.json --x index --y step_seconds --panel net --xlabel step --ylabel "seconds a step" \
 	    --out results/unequal.png
-	$(GRIDGRAD) $(LINES)/laugier2018/tables.json --x ranks --y times --series network --panel curve --log x,y \
+	$(GRIDGRAD) $(LINES)/laugier2018/tables.json --x ranks --y times --series network --panel curve --log x,y --ylabel "times as fast" \
 	    --out results/laugier2018/predicted.png
 	touch results/.drawn
 

@@ -138,7 +138,7 @@ class BatchNorm(Layer):
         self.check_trained(kept.x)
         found = sums_of_pieces(dy, 2)
         contiguous = xp.ascontiguousarray(dy)
-        vectors = kept.mean, kept.scale, -kept.shift
+        vectors = kept.mean, kept.scale, 0 - kept.shift  # not -0, whose difference from a 0 would have a sign bit
         for number, (x_piece, dy_piece, mean, scale, minus_shift) in enumerate(pieces((kept.x, contiguous), vectors)):
             if self.relu:
                 keep_where_positive(x_piece, scale, minus_shift, dy_piece)

@@ -5,14 +5,13 @@ import hashlib
 import io
 import struct
 import tarfile
+from functools import partial
 
-import h5py
 import numpy as np
 import pytest
 
 from gridgrad import datasets
 from gridgrad.datasets import cifar10
-from gridgrad.datasets.images import ChannelMoments
 
 BINARY, PYTHON = cifar10.FORMS
 COUNTS = {"data_batch_1": 7, "data_batch_2": 3, "data_batch_3": 4, "data_batch_4": 1, "data_batch_5": 5, "test_batch": 6}
@@ -106,17 +105,12 @@ def test_both_forms_are_converted_packed_or_not(tmp_path, monkeypatch, form, pac
     x = data.train.inputs(np.arange(20), EVERYTHING)
     assert np.allclose(x.mean(axis=(0, 1, 2)), 0, atol=1e-5) and np.allclose(x.std(axis=(0, 1, 2)), 1, atol=1e-5)
     assert np.allclose(data.test.x_mean, images.mean(axis=(0, 1, 2)), rtol=1e-15)
-    with h5py.File(cifar10.converted(tmp_path), "a") as file:
-        file["test/y"][0] = 10
-    with pytest.raises(ValueError, match="labels that are none of 10 classes"):
-        datasets.load("cifar10", tmp_path)
 
 
 DAMAGE = [
     (BINARY, "data_batch_2.bin", lambda b: b[:-1], "9218 bytes are no whole records of 3073"),
     (BINARY, "test_batch.bin", lambda b: b"\x0a" + b[1:], "label 10 is not one of 0 to 9"),
     (PYTHON, "data_batch_5", lambda b: b[:1000], "not a pickle as it was published"),
-    (PYTHON, "data_batch_1", lambda b: b"cos\nsystem\n(S'touch ran'\ntR.", "for each of the 'labels'"),
 ]
 
 
@@ -129,57 +123,31 @@ def test_damage_is_named(tmp_path, monkeypatch, form, name, damage, words):
     assert not cifar10.converted(tmp_path).exists()
 
 
-def link(name, target, kind):
+def link(name, target):
     member = tarfile.TarInfo(name)
-    member.type, member.linkname = kind, target
+    member.type, member.linkname = tarfile.SYMTYPE, target
     return name, member
 
 
-HOSTILE = [  # (a change of the members of an archive, whether the wanted ones are there)
-    (lambda members: [("../../climbed", b"out"), ("/climbed", b"out"), *members], True),
-    (lambda members: [link("out", "/etc", tarfile.SYMTYPE), ("out/climbed", b"out"), *members], True),
-    (lambda members: [link(members[0][0], "/etc/passwd", tarfile.SYMTYPE), *members[1:]], False),
-    (lambda members: [link(members[0][0], "", tarfile.FIFOTYPE), *members[1:]], False),
-    (lambda members: [(members[0][0], b"\0" * (65 << 20)), *members[1:]], False),
-]
-
-
-@pytest.mark.parametrize(("change", "is_there"), HOSTILE)
-def test_only_the_wanted_names_leave_an_archive(tmp_path, monkeypatch, change, is_there):
-    members = [(f"{BINARY.folder}/{n}", c) for n, c in files(BINARY, made_up()).items()]
-    accept(monkeypatch, pack(tmp_path / "data" / "cifar10" / BINARY.archive, change(members)))
-    if is_there:
+def test_only_the_wanted_names_leave_an_archive_and_a_damaged_one_is_named(tmp_path, monkeypatch):
+    archive, refused = tmp_path / "data" / "cifar10" / BINARY.archive, partial(pytest.raises, ValueError)
+    wanted = [(f"{BINARY.folder}/{name}", content) for name, content in files(BINARY, made_up()).items()]
+    pack(archive, [link(wanted[0][0], "/etc/passwd"), *wanted[1:]])
+    with refused(match="cifar-10-binary.tar.gz: the checksum differs"):
         datasets.prepare("cifar10", tmp_path / "data")
-        assert len(datasets.load("cifar10", tmp_path / "data").train) == 20
-    else:
-        with pytest.raises(ValueError, match="without a regular file"):
-            datasets.prepare("cifar10", tmp_path / "data")
-    assert {p.name for p in tmp_path.rglob("*") if p.is_file()} <= {BINARY.archive, "cifar10.h5"}
-
-
-def test_a_damaged_archive_is_named(tmp_path, monkeypatch):
-    with monkeypatch.context() as changed:
-        path = put(tmp_path, BINARY, True, changed)
-    with pytest.raises(ValueError, match="cifar-10-binary.tar.gz: the checksum differs"):
-        datasets.prepare("cifar10", tmp_path)
-    path.write_bytes(path.read_bytes()[:2000])
-    accept(monkeypatch, path)
-    with pytest.raises(ValueError, match="^[^\n]*cifar-10-binary.tar.gz: truncated or damaged archive[^\n]*$"):
-        datasets.prepare("cifar10", tmp_path)
-
-
-def test_moments_are_exact_however_images_are_cut():
-    images = np.random.default_rng(0).integers(0, 256, (30, 4, 5, 3), np.uint8)
-    images[..., 2] = 7
-    results = []
-    for cuts in ([], [1, 9], [15]):
-        moments = ChannelMoments(3)
-        for piece in np.split(images, cuts):
-            moments.add(piece)
-        results.append(np.array(moments.result()))
-    assert all(np.array_equal(result, results[0]) for result in results)
-    assert np.allclose(results[0][0], images.mean(axis=(0, 1, 2)), rtol=1e-15)
-    assert np.allclose(results[0][1], [*images.std(axis=(0, 1, 2))[:2], 1], rtol=1e-14)
+    accept(monkeypatch, archive)
+    with refused(match="without a regular file"):
+        datasets.prepare("cifar10", tmp_path / "data")
+    pack(archive, [("../../climbed", b"out"), ("/climbed", b"out"), link("out", "/etc"), ("out/climbed", b"out"), *wanted])
+    accept(monkeypatch, archive)
+    datasets.prepare("cifar10", tmp_path / "data")
+    assert len(datasets.load("cifar10", tmp_path / "data").train) == 20
+    assert {p.name for p in tmp_path.rglob("*") if p.is_file()} == {BINARY.archive, "cifar10.h5"}
+    archive.write_bytes(archive.read_bytes()[:2000])
+    accept(monkeypatch, archive)
+    cifar10.converted(tmp_path / "data").unlink()
+    with refused(match="^[^\n]*cifar-10-binary.tar.gz: truncated or damaged archive[^\n]*$"):
+        datasets.prepare("cifar10", tmp_path / "data")
 
 
 def test_denoise_has_the_quarters_of_the_images_with_and_without_noise(tmp_path, small, monkeypatch):
@@ -191,8 +159,7 @@ def test_denoise_has_the_quarters_of_the_images_with_and_without_noise(tmp_path,
     for number, (top, left) in enumerate(((0, 0), (0, 16), (16, 0), (16, 16))):
         quarters = np.rint(pixels[:, top : top + 16, left : left + 16])
         assert np.array_equal(data.test.y[number::4], quarters.reshape(6, 256))
-    noise = data.train.x.astype(float) - data.train.y
-    assert abs(noise.mean()) < 1 and noise.std() == pytest.approx(cifar10.NOISE, rel=0.03)
+    assert (data.train.x.astype(float) - data.train.y).std() == pytest.approx(cifar10.NOISE, rel=0.03)
     for values in (data.train.inputs(np.arange(80), (slice(None),)), data.train.targets(np.arange(80))):
         assert np.allclose([values.mean(), values.std()], [0, 1], atol=1e-12)
     assert np.allclose(data.train.unstandardise(data.train.targets(np.arange(80))), data.train.y)

@@ -4,14 +4,13 @@ import hashlib
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gridgrad import datasets
 from gridgrad.datasets import files
-from gridgrad.datasets.files import data_directory, download
+from gridgrad.datasets.files import download
 from gridgrad.nn.files.whole_files import NotWritten
 from tests.disk import files_end_at
 
@@ -41,8 +40,6 @@ def test_downloads_and_checks(server, tmp_path):
         assert not target.exists()
     download(server, f"md5:{hashlib.md5(CONTENT).hexdigest()}", target, "it")
     assert target.read_bytes() == CONTENT and list(target.parent.iterdir()) == [target]
-    (tmp_path / "other").touch()
-    assert target.stat().st_mode == (tmp_path / "other").stat().st_mode, "a group reads it where the umask lets it"
 
 
 def test_an_unknown_name_says_what_was_meant_and_what_nobody_has_prepared_is_named(tmp_path):
@@ -53,14 +50,6 @@ def test_an_unknown_name_says_what_was_meant_and_what_nobody_has_prepared_is_nam
     for name in ("images:pictures", "ethylene", "cifar10", "denoise"):
         with pytest.raises(OSError, match="no file .*: call gridgrad.datasets.prepare first"):
             datasets.load(name, tmp_path)
-
-
-def test_the_data_directory(monkeypatch):
-    monkeypatch.setenv("GRIDGRAD_DATA", "/somewhere")
-    assert data_directory() == Path("/somewhere") and data_directory("~/there") == Path.home() / "there"
-    assert data_directory("~nobody-of-this-name") == Path("~nobody-of-this-name")
-    monkeypatch.delenv("GRIDGRAD_DATA")
-    assert "gridgrad" in str(data_directory())
 
 
 # ----- converted files
@@ -94,7 +83,7 @@ def test_rows_of_any_shape_and_type_are_mapped(file):
 
 def test_rows_and_attributes_that_are_not_as_expected_are_refused(file):
     path, *_ = file
-    for name, shape in (("flat", (3,)), ("labels", ()), ("none", (2,)), ("missing", (2,))):
+    for name, shape in (("flat", (3,)), ("none", (2,)), ("missing", (2,))):
         with pytest.raises(ValueError, match=name):
             files.map_rows(path, name, shape, np.float32)
     for name, length in (("x_mean", 3), ("y_std", 2), ("missing", 2)):

@@ -27,20 +27,13 @@ def test_loads_plain_and_gzipped(small):
     data = datasets.load("mnist", small)
     assert (data.sample_shape, data.outputs, len(data.train), len(data.test)) == ((28, 28, 1), 10, 20, 10)
     images = data.train.inputs(np.arange(20), (slice(0, 28), slice(0, 28), slice(0, 1)))
-    data = data.reshaped((784,))
-    x = data.train.inputs(np.arange(20), (slice(0, 784),))
-    assert np.array_equal(images.reshape(20, 784), x)
-    assert x.dtype == np.float32 and x.mean() == pytest.approx(0, abs=1e-5) and x.std() == pytest.approx(1, rel=1e-5)
-    assert np.array_equal(data.train.inputs(np.array([3, 7]), (slice(5, 9),)), x[[3, 7], 5:9])
-    assert data.train.targets(np.array([1])).dtype == np.int64
+    assert images.dtype == np.float32 and data.train.targets(np.array([1])).dtype == np.int64
+    assert images.mean() == pytest.approx(0, abs=1e-5) and images.std() == pytest.approx(1, rel=1e-5)
 
 
 IMAGES, LABELS = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte"
-
-
 DAMAGE = [
     (IMAGES, lambda b: b[: len(b) // 2], "truncated or damaged gzip"),
-    (IMAGES, lambda b: gzip.compress(bytes(1 << 25)) * 3, "larger than any published file"),
     (IMAGES, lambda b: gzip.compress(idx(np.zeros((10, 20, 20)))), "unlike those to train on"),
     (LABELS, lambda b: b[:-1] + b"\x0a", "label 10"),
 ]

@@ -2,14 +2,12 @@
 
 import math
 import re
-from itertools import product
 
 import numpy as np
 import pytest
 
 from gridgrad.nn import (
     MSE,
-    OPTIMIZERS,
     SGD,
     Adam,
     BatchNorm,
@@ -29,17 +27,13 @@ from gridgrad.nn.device import to_host
 from tests.bad_minibatches import CONVERTED, LABELS, TARGETS, X, dense
 
 LAYER, USED = Linear(4, 4), Sequential([Linear(4, 4)]).layers[0]
-LIST = [Linear(4, 4), ReLU()]
-
 
 NETWORKS = [  # (layers, the shape of a sample, words)
     ([LAYER, ReLU(), LAYER], (4,), "the same object .* occurs twice, in layers 0 and 2"),
-    ([Concat(LIST, [], LIST)], (4,), "the same object .* occurs twice"),
     ([ReLU(), Concat([USED])], (4,), "layer 1 .* is part of a network already"),
     ([Linear(4, 4), ReLU], (4,), "layer 1 is .*, which is no layer"),
     ([Linear(5, 7), ReLU(), Linear(8, 3)], (5,), r"layer 2 Linear\(8, 3\) takes 8 features but gets 7"),
     ([Linear(75, 2)], (5, 5, 3), "put a Flatten in front"),
-    ([Conv2d(3, 4, 7)], (5, 5, 3), "does not fit into images of 5x5"),
     ([Concat([MaxPool2d(2)], [])], (5, 5, 3), "do not fit together"),
 ]
 
@@ -57,6 +51,7 @@ NUMBERS = [  # (what is refused, words)
     (lambda: SoftmaxCrossEntropy(smoothing=1.0), "smoothing"), (lambda: Sequential([], seed=2**64), "seed"),
     (lambda: Sequential([], dtype=np.float16), "not float16"), (lambda: Sequential([], input_shape=(3, 4)), "input_shape"),
     (lambda: SGD(dense(), 0.1, momentum=1.0), "momentum"), (lambda: Adam(dense(), betas=(1, 0.9)), "beta1"),
+    (lambda: SGD(dense(), math.nan), "must be"), (lambda: Adam(dense(), 0.1, l2=-1), "must be"),
     (lambda: EarlyStopping(0), "patience"),
 ]  # fmt: skip
 
@@ -67,13 +62,6 @@ def test_arguments_out_of_range_are_refused(make, words):
         make()
 
 
-@pytest.mark.parametrize("name", ["lr", "l2", "l1"])
-def test_rates_and_penalties_out_of_range_are_refused_by_all_optimizers(name):
-    for optimizer, value in product(OPTIMIZERS.values(), (math.nan, math.inf, -1, None)):
-        with pytest.raises(ValueError, match="must be"):
-            optimizer(dense(), **{"lr": 0.1, name: value})
-
-
 # ----- minibatches: all that do not fit are in tests/parallel/training/test_checks.py
 
 
@@ -81,9 +69,8 @@ def test_after_a_right_minibatch_a_wrong_one_is_still_refused():
     net = dense()
     optimizer, loss = SGD(net, 0.1), SoftmaxCrossEntropy()
     for x, y, wrong_for, words in (
-        (X, LABELS - 1, loss, "labels must"), (X, LABELS + 1, loss, "labels must"), (X, LABELS[:5], loss, "labels must"),
-        (X[:3], np.array([0, 3, 4]), loss, "but that of sample 2 is 4"), (X, LABELS, MSE(), "targets must"),
-        (X[:, :15], LABELS, loss, "the network takes"), (X, TARGETS, MSE, r"the loss must be an object.*: write MSE\(\)"),
+        (X, LABELS + 1, loss, "labels must"), (X, LABELS, MSE(), "targets must"), (X[:, :15], LABELS, loss, "network takes"),
+        (X, TARGETS, MSE, r"the loss must be an object.*: write MSE\(\)"),
     ):  # fmt: skip
         net.learn(X, LABELS, loss, optimizer)
         before, step = to_host(net.params).copy(), net.step

@@ -1,10 +1,24 @@
-"""Networks by their names: those of the zoo have the published sizes, others are what their names say."""
+"""Networks by their names: the zoo has the published sizes, others are what their names say; and networks that are pruned."""
 
+import h5py
 import numpy as np
 import pytest
 
-from gridgrad.nn import Dropout, Linear, Tanh, network_summary
+from gridgrad.nn import (
+    Adam,
+    Dropout,
+    Flatten,
+    Linear,
+    ReLU,
+    Sequential,
+    SoftmaxCrossEntropy,
+    SparseLinear,
+    Tanh,
+    network_summary,
+)
+from gridgrad.nn.zoo import pruning
 from gridgrad.nn.zoo.network_names import ZOO, build
+from gridgrad.nn.zoo.pruning import prune
 
 COUNTS = [
     ("mlp2", 1024, 10, 2_119_690), ("mlp3", 1024, 10, 4_207_626), ("mnist-cnn", (28, 28, 1), 10, 169_506),
@@ -23,13 +37,6 @@ def test_parameter_counts_are_the_published_ones():
         net = build(name, shape, outputs)
         assert net.size == count and not net.allocated, name
         assert net.output_shape(net.input_shape) == (outputs,)
-
-
-def test_the_images_of_googlenet_have_the_published_sizes():
-    """Szegedy et al. 2015, table 1: the inception modules work on 28 x 28, 14 x 14 and 7 x 7 pixels."""
-    net = build("googlenet", (224, 224, 3), 1000)
-    sides = [row.shape[0] for row in network_summary.rows(net, net.input_shape) if len(row.shape) == 3]
-    assert list(dict.fromkeys(sides)) == [112, 56, 28, 14, 7, 1]
 
 
 def test_the_summary_has_the_operations_and_parameters_of_each_layer():
@@ -64,3 +71,54 @@ REFUSED = [  # (name, shape of a sample, words)
 def test_other_names_are_refused(name, shape, words):
     with pytest.raises(ValueError, match=f"^[^\n]*({words})[^\n]*$"):
         build(name, shape, 1)
+
+
+# ----- pruning
+
+
+def test_zeros_stay_zeros_in_training_and_when_a_dense_state_is_loaded():
+    rng, loss = np.random.default_rng(0), SoftmaxCrossEntropy()
+    first, second = (rng.random(shape) < 0.3 for shape in ((7, 9), (9, 4)))
+    net = Sequential([SparseLinear(first), Tanh(), SparseLinear(second)], seed=3)
+    net.load_state_dict({name: rng.standard_normal(value.shape) for name, value in net.state_dict().items()})
+    optimizer, before = Adam(net, 0.01, l2=0.1, l1=0.01), net.state_dict()
+    for _ in range(4):
+        net.learn(rng.standard_normal((6, 7)), rng.integers(0, 4, 6), loss, optimizer)
+    after = net.state_dict()
+    for name, kept in (("0.weight", first), ("2.weight", second)):
+        assert not before[name].T[~kept].any() and not after[name].T[~kept].any()
+        assert (after[name] != before[name]).T[kept].all()
+
+
+def test_the_smallest_weights_are_pruned():
+    net = Sequential([Flatten(), Linear(20, 30), ReLU(), Dropout(0.25), Linear(30, 10)], seed=1, input_shape=(20,))
+    state, pruned = net.state_dict(), prune(net, 0.9)
+    assert [type(layer) for layer in pruned.layers] == [Flatten, SparseLinear, ReLU, Dropout, SparseLinear]
+    assert pruned.layers[3].p == 0.25 and pruned.input_shape == (20,)
+    found = pruned.state_dict()
+    kept = np.concatenate([found[name][found[name] != 0] for name in ("1.weight", "4.weight")])
+    gone = np.concatenate([state[name][found[name] == 0] for name in ("1.weight", "4.weight")])
+    assert len(kept) == 90 and np.abs(kept).min() > np.abs(gone).max()
+    assert all(np.isin(value, [0, *state[name].ravel()]).all() for name, value in found.items())
+    assert all(np.array_equal(found[name], state[name]) for name in ("1.bias", "4.bias"))
+    assert all(np.array_equal(net.state_dict()[name], value) for name, value in state.items())
+
+
+def test_a_pruned_network_is_read_as_it_was_written_and_damage_is_named(tmp_path):
+    net, path, dtype = prune(build("mlp:9,relu", 6, 4, seed=3), 0.6), tmp_path / "pruned.h5", np.float64
+    pruning.write(path, net, "mlp:9,relu")
+    again = build(f"pruned:{path}", (2, 3), 4, seed=8, dtype=dtype)
+    assert [type(layer) for layer in again.layers] == [SparseLinear, ReLU, SparseLinear]
+    assert again.input_shape == (6,) and again.dtype == dtype and again.seed == 8
+    assert all(np.array_equal(again.state_dict()[name], value) for name, value in net.state_dict().items())
+    for ours, theirs in zip(again.layers[::2], net.layers[::2], strict=True):
+        assert np.array_equal(ours.pattern, theirs.pattern)
+    with pytest.raises(ValueError, match="has 6 features and 4 outputs, but 7 and 4 are wanted"):
+        build(f"pruned:{path}", 7, 4)
+    with h5py.File(path, "a") as file:
+        del file["0.weight"]
+    with pytest.raises(ValueError, match="^[^\n]*0.weight[^\n]*$"):
+        build(f"pruned:{path}", 6, 4)
+    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(ValueError, match="^[^\n]*pruned.h5: no pruned network[^\n]*$"):
+        build(f"pruned:{path}", 6, 4)

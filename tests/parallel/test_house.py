@@ -118,34 +118,3 @@ def test_folders_of_parallel_are_imported_downwards():
             if name.startswith("parallel."):
                 other = name.split(".")[1]
                 assert FOLDERS.index(folder) <= FOLDERS.index(other), f"{module} imports {name}, but {other} is above {folder}"
-
-
-def exported():
-    """What users import from `gridgrad.nn` and `gridgrad.parallel`, by the names that it has in its own files."""
-    return {
-        alias.name
-        for package in ("nn", "parallel")
-        for node in TREES[package].body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-
-
-def too_long(tree, names, inside_exported=False, most=3):
-    """The functions and classes in a syntax tree that are not exported and have a docstring of more than `most` lines."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            is_exported = (
-                inside_exported and not node.name.startswith("_") if isinstance(tree, ast.ClassDef) else node.name in names
-            )
-            if not is_exported and (ast.get_docstring(node) or "").count("\n") >= most:
-                yield node.name
-            yield from too_long(node, names, is_exported, most)
-
-
-def test_docstrings_of_what_is_not_exported_have_at_most_three_lines():
-    names = exported()
-    source = 'def f():\n    """A\n\n    b\n    c\n    """\nclass Linear:\n    """A\n\n    b\n    c\n    """\n    def g(): ...'
-    assert list(too_long(ast.parse(source), names)) == ["f"]
-    found = {module: list(too_long(TREES[module], names)) for module in TREES if module.split(".")[0] in ("nn", "parallel")}
-    assert {module: long for module, long in found.items() if long} == {}

@@ -1,12 +1,12 @@
-"""Pieces: every element of a global array is written once, and is found again in whatever other blocks."""
+"""Pieces: every element of a global array is written once, and is found again in whatever other blocks, also in files."""
 
-from math import prod
-
+import h5py
 import numpy as np
 import pytest
 
 from gridgrad.nn.kernels.window import put, take
-from gridgrad.parallel.checkpoint.pieces import Piece, boxes, fill, share
+from gridgrad.parallel.checkpoint.pieces import Piece, fill, share
+from gridgrad.parallel.checkpoint.shard_file import Shard, file_of, sha256, table_of, write_shard
 from gridgrad.parallel.placement.partition import Partition
 
 CASES = 60
@@ -47,17 +47,6 @@ def filled(wanted, pieces):
     return out.tolist()
 
 
-@pytest.mark.parametrize("shape", [(), (7,), (3, 4), (3, 1, 4, 2), (2, 0, 3)])
-def test_boxes_are_the_elements_of_a_range_in_their_order(shape):
-    numbers = np.arange(prod(shape)).reshape(shape)
-    for start in range(numbers.size + 1):
-        for stop in range(start, numbers.size + 1):
-            found = list(boxes(start, stop, shape))
-            elements = [numbers[box].reshape(-1) for box in found]
-            assert np.concatenate([[], *elements]).tolist() == list(range(start, stop))
-            assert len(found) <= max(1, 2 * len(shape) - 1)
-
-
 def test_random_pieces_cover_an_array_once_and_any_piece_is_assembled_from_them():
     for seed in range(CASES):
         rng = np.random.default_rng(seed)
@@ -93,3 +82,56 @@ def test_of_what_ranks_have_each_element_is_written_once():
         assert np.array_equal(count, had), seed
     shares = [share([[(2, 9), (20, 30)]] * 4, rank) for rank in range(4)]  # where all have the same, about equally much
     assert shares == [[(2, 4), (20, 23)], [(4, 6), (23, 26)], [(6, 8), (26, 28)], [(8, 9), (28, 30)]]
+
+
+# ----- the file of a rank
+
+PIECES = {
+    "network/parameters": [
+        Piece("0.weight", (4, 5), (np.array([0, 2, 3]), slice(1, 4)), 2, 7),
+        Piece("0.bias", (5,), (slice(0, 5),), 0, 5),
+    ],
+    "optimizer/scaled_velocity": [Piece("0.weight", (4, 5), (np.array([0, 2, 3]), slice(1, 4)), 0, 9)],
+    "network/buffers": [],
+}
+NUMBERS = {"network": {"step": 12}, "progress": {"epochs": 1, "best": None}}
+
+
+def arrays(dtype=np.float64):
+    rng = np.random.default_rng(3)
+    count = {path: sum(piece.stop - piece.start for piece in found) for path, found in PIECES.items()}
+    return {path: rng.normal(size=n).astype(dtype) for path, n in count.items()} | {"logs/progress/losses": np.arange(3.0)}
+
+
+def written(folder, dtype=np.float64):
+    path = folder / file_of(7)
+    return path, write_shard(path, arrays(dtype), table_of(PIECES, NUMBERS, 2))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_is_written_is_read(tmp_path, dtype):
+    path, entry = written(tmp_path, dtype)
+    assert entry == {"name": "rank-0007.h5", "size": path.stat().st_size, "sha256": sha256(path)}
+    shard = Shard(path)
+    assert shard.worker == 2 and shard.numbers == NUMBERS
+    found = [parts for parts in shard.parts.values()]
+    assert repr([piece for ((piece, _),) in found]) == repr(sum(PIECES.values(), []))
+    assert [first for ((_, first),) in found] == [0, 5, 0]  # where their elements begin
+    for name, array in arrays(dtype).items():
+        assert shard.array(name).dtype == array.dtype and np.array_equal(shard.array(name), array)
+    with pytest.raises(ValueError, match="no array logs/progress/others"):
+        shard.array("logs/progress/others")
+    with h5py.File(path) as plain:  # any reader of HDF5 can read it
+        assert np.array_equal(plain["network/parameters"][...], arrays(dtype)["network/parameters"])
+    with pytest.raises(OSError):
+        write_shard(path, {}, table_of({}, {}, 0))  # never over another one
+
+
+def test_a_file_that_ends_early_is_refused_in_a_line(tmp_path):
+    path, _ = written(tmp_path)
+    whole = path.read_bytes()
+    for length in (0, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError) as caught:
+            Shard(path)
+        assert str(caught.value).startswith(str(path)) and "\n" not in str(caught.value)

@@ -170,12 +170,6 @@ def test_every_protocol_goes_on(comm):
             goes_on(comm, text, WORKERS[comm.size])
 
 
-@mpi(2, 4)
-def test_optimizers_of_servers_move_with_the_parameters(comm):
-    for name, way in (("adam", ""), ("adadelta", ":round-robin"), ("adam", ":single")):
-        goes_on(comm, f"server:bsp{way}", WORKERS[comm.size], partial(OPTIMIZERS[name], lr=0.01, eps=1e-3))
-
-
 @mpi(2)
 def test_checkpoints_of_workers_come_after_so_many_steps_and_others_are_refused(comm):
     """Between two means the workers do not ask each other anything; how many steps there are, they know."""

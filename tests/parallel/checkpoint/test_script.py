@@ -10,7 +10,6 @@ import sys
 import numpy as np
 import pytest
 
-from gridgrad.experiments.launching.start_ranks import mpiexec
 from gridgrad.nn import SGD, BatchNorm, Linear, Sequential, SoftmaxCrossEntropy, Tanh
 from gridgrad.parallel import ProcessGrid, parallelize, resumable_steps
 from gridgrad.parallel.checkpoint.manifest import found_in
@@ -82,25 +81,6 @@ def test_a_signal_to_one_rank_ends_all_with_a_checkpoint(comm):
         done = len(ended.losses)
         assert done in (2, 3) and steps_in(comm, f"{directory}/parts") == [done]
         assert ended.losses + Script(grid).train(f"{directory}/parts", 6).losses == whole.losses
-
-
-SCRIPT = """
-import sys
-from mpi4py import MPI
-from gridgrad.parallel import ProcessGrid
-from tests.parallel.checkpoint.test_script import Script
-
-comm = MPI.COMM_WORLD
-script = Script(ProcessGrid(comm, batch=comm.size))
-script.train(sys.argv[1], 6, lambda step: step == 3 and 1 / comm.rank, checkpoint_steps=3)
-"""
-
-
-@pytest.mark.mpi
-def test_an_exception_on_one_rank_ends_the_job_while_a_checkpoint_is_under_way(tmp_path):
-    finished = mpiexec(2, ["-c", SCRIPT, str(tmp_path)], 60)
-    assert finished.status not in (0, None) and finished.stderr.count("ZeroDivisionError") == 1
-    assert {one.step for one in found_in(tmp_path)[0]} <= {3}
 
 
 OWN: list = []

@@ -14,15 +14,13 @@ from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.choose import reductions
 from tests.mpi import mpi
 
-DAMAGED = "", "[]", "{", '{"a": 3}', '"rm -rf"', '"overlap:0"'
-
 
 def net():
     return Sequential([Linear(40, 300), ReLU(), Linear(300, 20)])
 
 
-def answer(grid, question="auto", plan="replicate", serial=None):
-    return str(parallelize(serial or net(), grid, plan, reduction=question).reduction)
+def answer(grid, question="auto", plan="replicate"):
+    return str(parallelize(net(), grid, plan, reduction=question).reduction)
 
 
 def measure_in_this_test(monkeypatch):
@@ -53,7 +51,7 @@ def test_what_is_stored_counts_unless_it_is_damaged(comm, monkeypatch):
                 earlier.unlink()
         comm.Barrier()
         answer(grid)
-        for damaged, text in (False, '"overlap:321"'), *((True, text) for text in DAMAGED):
+        for damaged, text in (False, '"overlap:321"'), (True, "{"), (True, '"overlap:0"'):
             comm.Barrier()
             if comm.rank == 0:
                 (file,) = cache.glob("reduction-auto-batch=2,model=1-*.json")
@@ -62,19 +60,11 @@ def test_what_is_stored_counts_unless_it_is_damaged(comm, monkeypatch):
             assert (answer(grid) == "overlap:321") != damaged
         if comm.rank == 0:
             file.unlink()
-        monkeypatch.setattr(reductions, "has_room", lambda net: False)
-        monkeypatch.setattr(reductions, "fastest_reduction", lambda net, question: "shared")
-        assert answer(grid) == "plain"
 
 
 @pytest.mark.parametrize(
     ("shared", "several_nodes", "question", "expected"),
-    [
-        (0.97, False, "auto", "plain"),
-        (0.3, False, "auto", "shared"),
-        (0.97, True, "auto", "overlap:512"),
-        (0.3, True, "overlap", "overlap:512"),
-    ],
+    [(0.97, False, "auto", "plain"), (0.3, False, "auto", "shared"), (0.3, True, "overlap", "overlap:512")],
 )
 def test_sums_with_noise_lead_to_the_same_reduction(shared, several_nodes, question, expected):
     for seed in range(20):

@@ -1,6 +1,5 @@
 """What the checks find in a network on a grid, and that they find nothing where nothing is wrong."""
 
-import sys
 from contextlib import suppress
 
 import numpy as np
@@ -10,7 +9,6 @@ from gridgrad.nn import SGD, BatchNorm, Conv2d, Flatten, Linear, ReLU, Sequentia
 from gridgrad.nn.optimizers import Adam
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.faults.checks import FiniteCheck, ReplicaCheck, odd_ones
-from gridgrad.parallel.faults.watchdog import SLOT, WatchState, in_words, mpi_call, place
 from gridgrad.parallel.job import run
 from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
@@ -105,37 +103,3 @@ def make_infinite(patch, method):
         return result * np.inf if layer.name == "2" else result
 
     patch.setattr(Linear, method, infinite)
-
-
-# ----- the watchdog
-
-
-class Comm:
-    """Methods that say what is seen of their caller meanwhile."""
-
-    def call(self, *arguments):
-        return mpi_call(frame := sys._getframe(1)), place(frame)
-
-    Barrier = Allgatherv = compute = call
-
-
-def test_the_line_of_a_frame_says_whether_it_calls_mpi():
-    comm = Comm()
-    assert comm.Barrier()[0] == "Barrier"
-    assert comm.compute(1)[0] is None
-    name, where = max([], default=comm.Allgatherv(
-        1,
-    ))  # fmt: skip
-    assert name == "Allgatherv" and where.startswith("test_the_line_of_a_frame_says_whether_it_calls_mpi at tests/parallel/")
-
-
-def test_states_in_words():
-    slot = np.zeros(1, SLOT)
-    slot[0] = 100.0, 31.4, True, b"all-reduce of 'loss', step 12"
-    assert str(WatchState(3, 1, slot[0].item(), 100.5, 2.0)) == "rank 3 has waited for 31 s in all-reduce of 'loss', step 12"
-    slot[0] = 100.0, 31.4, False, b"forward"
-    computing = WatchState(1, 1, slot[0].item(), 100.5, 2.0)
-    assert str(computing) == "rank 1 is in no collective: for 31 s it has computed in forward"
-    silent = WatchState(1, 2**22 + 5, slot[0].item(), 140.0, 2.0)
-    assert silent.silent and "rank 1 has not answered for 40 s: process 4194309 is gone; before, it computed in" in str(silent)
-    assert in_words((0, 1, 2, 8)) == "ranks 0-2, 8" and in_words([4]) == "rank 4"

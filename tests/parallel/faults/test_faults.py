@@ -31,10 +31,6 @@ def test_without_a_fault_nothing_is_said(faulty):
     assert faulty("well", *options, "--watchdog", "120", grid="batch=2,model=2", ranks=4) == (0, "")
 
 
-def test_a_rank_that_dies_ends_the_job(faulty):
-    assert faulty("killed")[0] != 0
-
-
 def test_a_wrong_value_is_named_once_with_its_rank(faulty):
     status, error = faulty("flips", "--check-replicas", "1", "--lr", "1e-9")
     [line] = [line for line in error.splitlines() if "error: " in line]

@@ -33,9 +33,6 @@ def test_every_collective_equals_numpy_and_is_counted(comm):
         summed = whole.copy()
         by(name, summed)
         np.testing.assert_allclose(summed, total, rtol=1e-13)
-    out = empty(sum(counts))
-    by("all_gather", whole[mine], out, counts)
-    np.testing.assert_array_equal(out, gathered)
     for name, arrays in (("all_gather", 2), ("start_all_gather_in_place", 1)):
         out = empty(sum(counts))
         out[mine] = whole[mine]
@@ -69,7 +66,7 @@ def test_every_collective_equals_numpy_and_is_counted(comm):
     assert all((one == place).all() for place, one in enumerate(incoming) if place != rank)
     assert group.sum(rank, "sum") == size * (size - 1) / 2
     sent = {layer: record.bytes for (layer, _), record in group.tally.records.items()}
-    assert sent.get("all_gather", 0) == 2 * 8 * counts[rank] * (size - 1)  # once of a block, once in place
+    assert sent.get("all_gather", 0) == 8 * counts[rank] * (size - 1)
     assert sent.get("start_exchange", 0) == 8 * sum(to)
     with pytest.raises(ValueError, match=f"rank {rank} must have counts of 0 there"):
         by("start_exchange", np.ones(3), [3 * (place == rank) for place in range(size)], np.zeros(0), [0] * size)

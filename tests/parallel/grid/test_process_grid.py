@@ -1,6 +1,5 @@
 """Grids of ranks with their groups, and the one table of kernels that all ranks of a grid use."""
 
-import math
 import os
 from dataclasses import replace
 from itertools import combinations
@@ -9,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gridgrad.nn.kernels import gemm, kernel_table
+from gridgrad.nn.kernels import kernel_table
 from gridgrad.nn.kernels.kernel_table import PLAIN, PRESET, SHIPPED, to_json
-from gridgrad.nn.kernels.measure_table import BUDGET, QUICKLY
+from gridgrad.nn.kernels.measure_table import QUICKLY
 from gridgrad.parallel.grid import devices
 from gridgrad.parallel.grid.process_grid import AXES, ProcessGrid, parse_grid, ranks_per_node
 from tests.mpi import mpi
@@ -59,68 +58,47 @@ def test_many_grids_in_one_job(comm):
 @mpi(4)
 def test_a_rank_that_asks_for_groups_alone_waits_for_nobody(comm, monkeypatch):
     """All communicators are made with the grid, and sets of axes with the same ranks share one."""
-    for number_of_ranks in ("1", "3", "8"):
-        monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", number_of_ranks)
-        with ProcessGrid(comm, batch=2, model=2) as grid:
-            if comm.rank == 3:
-                groups = [grid.group(*axes) for number in range(5) for axes in combinations(AXES, number)]
-                assert len({id(group) for group in groups}) == 4
-                assert grid.group("stage", "model") is grid.group("model") and grid.group("stage").size == 1
-                assert grid.world is grid.group(*AXES) and grid.world.size == grid.size and grid.rank in grid.node.ranks
-                for group in groups:
-                    leaders = grid.leaders(group)
-                    assert leaders is None or grid.rank in leaders.ranks and set(leaders.ranks) <= set(group.ranks)
-            comm.Barrier()
+    monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", "3")
+    with ProcessGrid(comm, batch=2, model=2) as grid:
+        if comm.rank == 3:
+            groups = [grid.group(*axes) for number in range(5) for axes in combinations(AXES, number)]
+            assert len({id(group) for group in groups}) == 4 and grid.world is grid.group(*AXES)
+            for group in groups:
+                leaders = grid.leaders(group)
+                assert leaders is None or grid.rank in leaders.ranks and set(leaders.ranks) <= set(group.ranks)
+        comm.Barrier()
 
 
 # ----- one table of kernels
 
 
-def check_all_equal(comm, expected):
-    """All ranks use the table `expected` and choose alike."""
-    table = kernel_table.kernels()
-    assert table == expected
-    chosen = [gemm.tile(table.tiles, 128, 784, 512), gemm.tile(table.tiles_left_transposed, 4096, 75, 64)]
-    assert len(set(map(repr, comm.allgather((table, chosen))))) == 1
-
-
 @mpi(3)
-def test_files_and_tables_that_differ_by_rank(comm, monkeypatch):
+def test_all_ranks_use_the_table_of_kernels_of_the_first(comm, monkeypatch):
+    """Of tables that differ, of files that differ, or of measurements, which the first rank stores."""
+
+    def check(*expected):
+        with ProcessGrid(comm, batch=comm.size):
+            found = kernel_table.kernels()
+            assert found == replace(TABLES[0], name=found.name)
+            assert comm.allgather(found.name) == [*expected] * comm.size
+
+    kernel_table.use(TABLES[comm.rank])
+    check(TABLES[0].name)
     path = Path(os.environ["GRIDGRAD_CACHE"]) / f"kernels-of-rank-{comm.rank}.json"
     path.write_text(to_json(TABLES[comm.rank]))
     monkeypatch.setenv("GRIDGRAD_KERNELS", str(path))
-    named = replace(TABLES[0], name=comm.bcast(str(path)))
-    for own, expected in ((None, named), (TABLES[comm.rank], TABLES[0])):  # None: what the variable names
-        kernel_table.use(own)
-        with ProcessGrid(comm, batch=comm.size):
-            check_all_equal(comm, expected)
+    kernel_table.use(None)  # what the variable names
+    check(comm.bcast(str(path)))
     monkeypatch.setenv("GRIDGRAD_KERNELS", "plain" if comm.rank else "/nowhere")
     kernel_table.use(None)
     with pytest.raises(ValueError, match="GRIDGRAD_KERNELS: can not read /nowhere"):
         ProcessGrid(comm, batch=comm.size)
-    kernel_table.use(PLAIN)
-
-
-@mpi(3)
-def test_measurements_that_differ_by_rank(comm, monkeypatch):
-    """The first rank's is stored and used by all, and by a calibration without a budget instead of a quick one, once."""
-    if not on_cpus(comm):
-        return
-    budgets, stored = [], []
-
-    def measure(budget):
-        comm.Barrier()  # all ranks measure at the same time
-        budgets.append(budget)
-        return replace(TABLES[comm.rank], name="measured" if budget == math.inf else QUICKLY)
-
-    monkeypatch.setattr(devices, "measured", measure)
-    monkeypatch.setattr(devices, "stored", lambda: None)
-    monkeypatch.setattr(devices, "store", lambda table: stored.append(table.name))
-    monkeypatch.setattr(devices, "announce", lambda: stored.append("announced"))
     kernel_table.use(PRESET)
-    with ProcessGrid(comm, batch=comm.size), ProcessGrid(comm, model=comm.size):
-        check_all_equal(comm, replace(TABLES[0], name=QUICKLY))
-    for _ in range(2):
-        devices.calibrate_kernels(comm)
-        check_all_equal(comm, replace(TABLES[0], name="measured"))
-    assert budgets == [BUDGET, math.inf] and stored == ["announced", QUICKLY, "measured"] * (comm.rank == 0)
+    if on_cpus(comm):
+        stored = []
+        monkeypatch.setattr(devices, "measured", lambda budget: replace(TABLES[comm.rank], name=QUICKLY))
+        monkeypatch.setattr(devices, "stored", lambda: None)
+        monkeypatch.setattr(devices, "store", lambda table: stored.append(table.name))
+        check(QUICKLY)
+        assert stored == [QUICKLY] * (comm.rank == 0)
+    kernel_table.use(PLAIN)

@@ -9,7 +9,7 @@ from mpi4py import MPI
 import parallel.job.run
 from gridgrad.nn import Linear, Sequential
 from gridgrad.parallel import parallelize
-from gridgrad.parallel.job.run import UserError, on_root, run
+from gridgrad.parallel.job.run import UserError, run
 
 comm = MPI.COMM_WORLD
 is_last = comm.rank == comm.size - 1
@@ -43,7 +43,6 @@ def own_hook():
 WAYS = {
     "exception": partial(alone, lambda: fail(ZeroDivisionError("on one rank"))),
     "lonely_user_error": partial(alone, lambda: fail(UserError("only here"))),
-    "root_error": lambda: on_root(comm, lambda: fail(OSError(13, "Permission denied", "/some/file"))),
     "hung": hang,
 }
 

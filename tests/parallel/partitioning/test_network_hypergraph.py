@@ -5,7 +5,6 @@ import pytest
 
 from gridgrad.nn import BatchNorm, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, network_summary
 from gridgrad.nn.zoo import network_names
-from gridgrad.nn.zoo.network_names import FLAT
 from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.partitioning.network_hypergraph import measure, of_network
 from gridgrad.parallel.plans.hypergraph import Owners
@@ -65,10 +64,9 @@ def test_a_fine_grain_by_hand():
 
 
 @pytest.mark.parametrize("grain", ["coarse", "fine"])
-@pytest.mark.parametrize("name", ["resnet20", sorted(FLAT)[0]])
-def test_work_is_that_of_the_summary_and_owners_become_parts_and_parts_owners(name, grain):
+def test_work_is_that_of_the_summary_and_owners_become_parts_and_parts_owners(grain):
     """Which hold for the whole hypergraph too."""
-    net = network_names.build(name, 64 if name in FLAT else (63, 63, 3), 10)
+    net = network_names.build("resnet20", (63, 63, 3), 10)
     model = of_network(net, grain, filter_blocks=5, neuron_blocks=3)
     model.hypergraph.check()
     flops = sum(row.flops for row in network_summary.rows(net, net.input_shape))
@@ -76,34 +74,18 @@ def test_work_is_that_of_the_summary_and_owners_become_parts_and_parts_owners(na
     parts = np.random.default_rng(0).integers(0, 4, model.hypergraph.vertices)
     owners = model.owners(parts, 4)
     owners.check([leaf for leaf in net.leaves() if leaf.kind])
-    assert (model.parts(owners) == parts).all() and bool(owners.pairs) == (grain == "fine" and name not in FLAT)
-    if name == "resnet20":
-        full = of_network(net, grain, neuron_blocks=None)
-        everywhere = full.parts(owners)
-        for function in ("traffic", "part_weights"):
-            contracted, exact = getattr(model.hypergraph, function)(parts, 4), getattr(full.hypergraph, function)(everywhere, 4)
-            assert np.allclose(contracted, exact)
-
-
-def test_weights_from_a_profile_and_the_vertices_of_the_minibatch_and_the_loss():
-    model = of_network(chain(), neuron_blocks=None, seconds={"0": 1e-9, "1": 8e-12, "7": 5e-12}, with_input=True)
-    # in picoseconds; the time of a layer between is added where its channels are
-    assert model.hypergraph.weights.tolist() == [0] + [252] * 4 + [0] * 6 + [1] * 5 + [0] * 3 + [0]
-    owners = Owners(3, {"0": [0, 2, 2, 2], "4": [0] * 6, "7": [0] * 5, "9": [0, 1, 1]}, loss=2)
-    assert model.inputs.tolist() == [0] and model.parts(owners)[[0, model.loss]].tolist() == [2, 2]
-    without = of_network(chain(), with_loss=False)
-    assert without.loss is None and without.owners(without.parts(owners), 3).loss == 1  # where most outputs are
-
-
-FITTING = {"0": [0] * 4, "4": [0] * 6, "7": [0] * 5, "9": [0] * 3}
+    assert (model.parts(owners) == parts).all() and bool(owners.pairs) == (grain == "fine")
+    full = of_network(net, grain, neuron_blocks=None)
+    everywhere = full.parts(owners)
+    assert np.allclose(model.hypergraph.traffic(parts, 4), full.hypergraph.traffic(everywhere, 4))
+    assert np.allclose(model.hypergraph.part_weights(parts, 4), full.hypergraph.part_weights(everywhere, 4))
 
 
 def test_networks_without_a_hypergraph_and_owners_of_others_are_refused():
     with pytest.raises(ValueError, match="no layer with weights"):
         of_network(tiny(Residual([ReLU()])))
-    for blocks, wrong, words in ((2, {"4": [0, 1] * 3}, "a block of layer 4"), (None, {"0": [0] * 5}, "those of layer 0")):
-        with pytest.raises(ValueError, match=words):
-            of_network(chain(), "coarse", blocks).parts(Owners(2, FITTING | wrong))
+    with pytest.raises(ValueError, match="those of layer 0"):
+        of_network(chain(), neuron_blocks=None).parts(Owners(2, {"0": [0] * 5, "4": [0] * 6, "7": [0] * 5, "9": [0] * 3}))
 
 
 # ----- measures, and the partitions that methods for comparison make

@@ -1,6 +1,5 @@
 """Partitions and layouts: every index where it belongs, and the ranks that count hold every element exactly once."""
 
-import pickle
 from itertools import product
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from gridgrad.nn.device import to_device, to_host
 from gridgrad.parallel import ProcessGrid
 from gridgrad.parallel.placement.layout import Layout, gather_blocks, move_block
-from gridgrad.parallel.placement.partition import EMPTY, Partition, Split, common, indices, positions, size, within
+from gridgrad.parallel.placement.partition import EMPTY, Partition, Split, indices, size
 from gridgrad.parallel.placement.placements import C, H, Invariant, N, Replicate, Shard
 from tests.mpi import mpi
 
@@ -22,7 +21,6 @@ def listed(part):
 
 PARTITIONS = [  # (partition, the indices of each rank), of which some are equal
     (Partition.even(8, 3), [[0, 1, 2], [3, 4, 5], [6, 7]]),
-    (Partition.weighted(8, (5, 0, 3)), [[0, 1, 2, 3, 4], [], [5, 6, 7]]),
     (Partition.weighted(7, (1, 0, 2)), [[0, 1], [], [2, 3, 4, 5, 6]]),
     (Split(3, (2, 1, 1)).of_length(8), [[0, 1, 2, 3], [4, 5], [6, 7]]),
     (Partition.owned([2, 0, 0, 2, 1, 1, 2, 2], 3), [[1, 2], [4, 5], [0, 3, 6, 7]]),
@@ -38,23 +36,8 @@ def test_partitions_hold_what_they_should_and_are_equal_however_they_were_made()
         assert [listed(part) for part in partition.parts] == expected and partition.sizes == [*map(len, expected)]
         for part, mine in zip(partition.parts, expected, strict=True):  # indices only where slices do not suffice
             assert isinstance(part, slice) == (not mine or mine[-1] - mine[0] + 1 == len(mine))
-        owners = [next((rank for rank in range(3) if i in expected[rank]), None) for i in range(partition.length)]
-        assert [partition.owner(i) for i in range(partition.length)] == owners
-        assert pickle.loads(pickle.dumps(partition)) == partition
         equal = [other for other, also in PARTITIONS if expected == also and other.length == partition.length]
         assert [other for other, _ in PARTITIONS if other == partition] == equal and len(set(equal)) == 1
-
-
-def test_intersections_and_positions_are_those_of_sets():
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        n, ranks = int(rng.integers(1, 30)), int(rng.integers(1, 5))
-        a, b = (Partition.owned(rng.integers(0, ranks, n), ranks) for _ in range(2))
-        for mine, other in product(range(ranks), repeat=2):
-            both, held = a.intersection(mine, b, other), a.part(mine)
-            assert listed(both) == sorted(set(listed(held)) & set(listed(b.part(other)))) == listed(common(both, both))
-            assert (indices(held)[listed(positions(both, held))] == indices(both)).all()
-            assert listed(within(held, positions(both, held))) == listed(both)
 
 
 def test_what_is_no_partition_is_refused():
@@ -118,9 +101,8 @@ def random_layout(rng, shape, sizes, dims):
     return Layout(shape, sizes, placements)
 
 
-@pytest.mark.parametrize("sizes", [(2, 2, 2), (1, 2, 3)])
-def test_the_ranks_that_count_hold_every_element_once_and_all_as_often_as_there_are_replicas(sizes):
-    for seed in range(50):
+def test_the_ranks_that_count_hold_every_element_once_and_all_as_often_as_there_are_replicas():
+    for seed, sizes in product(range(25), [(2, 2, 2), (1, 2, 3)]):
         rng = np.random.default_rng(seed)
         shape, dims = tuple(rng.integers(1, 9, 3).tolist()), dict.fromkeys(AXES, (N, H, C, None))
         layout = random_layout(rng, shape, dict(zip(AXES, sizes, strict=True)), dims)

@@ -1,4 +1,4 @@
-"""The words of plans: what is placed where and sent, of autoencoders and redundant layers."""
+"""What plans place where and send: autoencoders, redundant layers, and the master and slaves of Marques 2016."""
 
 from itertools import product
 
@@ -6,12 +6,29 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments.common import byte_formulas
-from gridgrad.nn import MSE, SGD, Linear, Sequential, Sigmoid, Tanh, TiedAutoencoder
+from gridgrad.experiments.papers import marques2016_scaling as volumes
+from gridgrad.nn import (
+    MSE,
+    SGD,
+    Conv2d,
+    Flatten,
+    Linear,
+    LocalResponseNorm,
+    MaxPool2d,
+    ReLU,
+    Residual,
+    Sequential,
+    Sigmoid,
+    SoftmaxCrossEntropy,
+    Tanh,
+    TiedAutoencoder,
+)
+from gridgrad.nn.sequence import shapes
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.placement.moves import elements_sent
 from gridgrad.parallel.placement.partition import Partition, Split
-from gridgrad.parallel.placement.placements import C, Invariant, N, Shard
+from gridgrad.parallel.placement.placements import MASTER, C, Invariant, N, Shard
 from gridgrad.parallel.plans.place_network import place
 from tests.mpi import mpi
 from tests.parallel.equality import block, grids
@@ -70,3 +87,35 @@ def test_only_what_surrounds_redundant_layers_is_sent(comm):
     into = {("1", "reduce-scatter"), ("1", "all-gather"), ("2", "all-gather")}
     ends = {("4", "all-gather"), ("output", "reduce-scatter"), ("output", "all-gather")}
     assert list(found.values()) == [into | ends, into, set()]
+
+
+# ----- the plan "marques"
+
+SHAPE = 13, 12, 3
+
+
+def images():
+    """Layers as those of the paper's networks, with sizes that nothing divides, and a branch."""
+    layers = [Conv2d(3, 7, 5), LocalResponseNorm(5), MaxPool2d(2), Residual([Conv2d(7, 7, 3, padding=1, bias=False)]),
+              Conv2d(7, 11, 3), ReLU(), MaxPool2d(2), Flatten(), Linear(11, 5)]  # fmt: skip
+    return Sequential(layers, input_shape=SHAPE)
+
+
+@mpi(2, 3, 4)
+def test_a_step_of_marques_sends_what_equation_5_1_says(comm):
+    x, y = np.ones((6, *SHAPE), np.float32), np.zeros(6, int)
+    for sizes in grids(comm.size):
+        ranks = sizes["model"]
+        for weights in (None, [3, 0, 1.5, 1][:ranks], [0] * (ranks - 1) + [1]):
+            with ProcessGrid(comm, **sizes) as grid:
+                net = parallelize(images(), grid, "marques", shares={"model": tuple(weights)} if weights else None)
+                expected = []
+                for layer, before, after in shapes(images().layers, SHAPE):
+                    if layer.kind == "conv":
+                        kernels = tuple(net.splits["model"].of_length(layer.outputs).sizes)
+                        expected.append(volumes.MarquesConvolution(before, after, layer.window.kernel, kernels))
+                train_step(net, SoftmaxCrossEntropy(), SGD(net, 0.1), *block(net, x, y), 6)
+                mine = sum(record.bytes for (_, kind), record in grid.tally.records.items() if kind.startswith("hand"))
+                assert comm.allreduce(mine) == volumes.marques_step(6, expected, sizes["batch"]), (sizes, weights)
+                rank = grid.coordinates["model"]
+                assert mine == 0 or not weights or rank == MASTER or weights[rank], "a slave without kernels sends nothing"

@@ -30,7 +30,6 @@ def test_constants_where_nothing_was_measured():
     assert one.operation_seconds("product", (1,), 1.0, 2e10, 0, 4, 1) == pytest.approx(2 + 1e-6)
     four_share = one.operation_seconds("product", (1,), 1.0, 0, 1e10, 4, 4)  # 2e10 bytes a second
     assert four_share == pytest.approx(2 + 1e-6)
-    assert one.operation_seconds("product", (0,), 1.0, 9, 9, 4, 1) == 1e-6
     inside, across = GroupDescription(4, 0, 4), GroupDescription(4, 0, 1)
     assert one.collective_seconds("all-reduce", inside, 16, 1000) == pytest.approx(4 * 1e-6 + 1e-6)
     assert one.collective_seconds("all-gather", across, 16, 1000) == pytest.approx(2 * 1e-5 + 4 * 1e-5)  # 4 groups share a link
@@ -60,38 +59,22 @@ def test_an_input_gradient_takes_what_backward_takes_beyond_the_gradient_of_the_
     assert found == pytest.approx({"forward": 1e-3, "gradients": 1e-3, "backward": 1.96 * 5e-3})
 
 
-def table(name="relu.forward", axes=((1, 2),), seconds=(1.0, 2.0)):
-    return {"tables": {name: {"axes": axes, "seconds": seconds}}}
-
-
 @pytest.mark.parametrize(
     ("change", "word"),
     [
         ({"core": {"flops": 0, "bandwidth": 1, "call": 1}}, "core.flops"),
-        ({"links": {"node": {"alpha": 1, "beta": 1}}}, "links"),
         ({"surprise": 1}, "surprise"),
-        (table(seconds=[1.0]), "relu.forward"),
-        (table(axes=[[2, 1]]), "relu.forward.axes"),
-        (table(seconds=[1.0, float("nan")]), "relu.forward"),
-        (table("linear.forward"), "linear.forward"),
+        ({"tables": {"relu.forward": {"axes": [[2, 1]], "seconds": [1.0, 2.0]}}}, "relu.forward.axes"),
+        ({"tables": {"relu.forward": {"axes": [[1, 2]], "seconds": [1.0, float("nan")]}}}, "relu.forward"),
         ({"collectives": {"all-reduce": {"2": [[8, 1.0], [8, 2.0]]}}}, "all-reduce.2"),
-        ({"collectives": {"all-reduce": {"1": [[8, 1.0]]}}}, "all-reduce.1"),
     ],
 )
 def test_a_wrong_entry_of_a_machine_file_is_named(change, word, tmp_path):
-    (tmp_path / "m.json").write_text(json.dumps(GOOD | change))
-    with pytest.raises(ValueError, match="is no machine file") as raised:
-        read(str(tmp_path / "m.json"))
-    assert word in str(raised.value) and "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize("content", [b"[1]", b"{", b"\xff\xfe"])
-def test_a_file_of_another_kind_is_no_machine_file(content, tmp_path):
-    (tmp_path / "m.json").write_bytes(content)
-    with pytest.raises(ValueError, match="is no machine file"):
-        read(str(tmp_path / "m.json"))
-
-
-def test_a_machine_that_is_not_there_is_said_with_those_that_are():
+    path = tmp_path / "m.json"
+    for text, words in ((json.dumps(GOOD | change), f"is no machine file.*{word}"), ("[1]", "is no machine file")):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=words) as raised:
+            read(str(path))
+        assert "\n" not in str(raised.value)
     with pytest.raises(ValueError, match="no such file; use one .* cori-haswell"):
         read("cray-3")

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
@@ -10,20 +9,11 @@ import pytest
 from gridgrad.nn import Linear, Sequential
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.process_grid import STAGE, GridDescription
-from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.prediction.cost import Cost, message_seconds, step_time
 from gridgrad.parallel.prediction.machine import SHIPPED, Machine, read
-from gridgrad.parallel.prediction.pipeline_cost import (
-    Pipelines,
-    chunk_costs,
-    layer_costs,
-    partition_step_time,
-    pipeline_step_time,
-    planned_cuts,
-)
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines, chunk_costs, partition_step_time, pipeline_step_time
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
-from tests.parallel.pipeline.test_schedule import longest
 
 CORI, SLOW = read("cori-haswell"), read("ethernet-1g")
 NEARLY = pytest.approx
@@ -78,19 +68,6 @@ def test_one_rank_and_one_micro_batch_cost_what_a_step_costs(machine):
         assert found.memory == NEARLY(cost.prediction.memory)
 
 
-def test_chunks_have_the_operations_and_parameters_of_the_network():
-    net, sizes = network_names.build("cifar-cnn", (32, 32, 3), 10), {STAGE: 2, "batch": 2, "model": 2}
-    whole = Cost(net, GridDescription(sizes, ranks_per_node=CORI.node["ranks"]), "out", 16, CORI)
-    for cuts in ((3,), (1, 4, 9)):
-        chunks = chunk_costs(net, PlacementSpec(sizes, "out"), 16, CORI, cuts)
-        assert sum(chunk.flops for chunk in chunks) == sum(work.flops for work in whole.works if work.phase != "update")
-        assert sum(chunk.parameters for chunk in chunks) == sum(
-            p.size for layer in whole.placed.layers for p in layer.parameters
-        )
-        sums = sum(whole.seconds_of(work) for work in whole.works if work.layer == "gradients")
-        assert sum(chunk.sums for chunk in chunks) >= 0.99 * sums > 0
-
-
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 1), (4, 9)])
 def test_times_are_the_known_ones_of_each_schedule(stages, micro_batches):
     """Chunks of two equal layers, and of three at first, of which one needs no gradient of its input: they take 4/3 as long."""
@@ -124,21 +101,6 @@ def test_earlier_stages_keep_more_micro_batches_and_less_is_kept_of_smaller_ones
     assert smaller.memory < found.memory == max(rank.memory for rank in found.ranks)
 
 
-def test_planned_cuts_make_the_longest_chunk_as_short_as_possible():
-    net, sizes = network_names.build("cifar-cnn", (32, 32, 3), 10), {STAGE: 3, "model": 2}
-    for machine in (fast(), SLOW):
-        layers = layer_costs(net, PlacementSpec(sizes, "out"), 8, machine)
-        taken = [*(layer.taken for layer in layers), layers[-1].made]
-
-        def seconds(chunk, start, end):
-            arrives = 2 * sum(of_message(sizes, machine, chunk - 1, chunk, taken[start])) if chunk else 0  # noqa: B023
-            return sum(layer.computed for layer in layers[start:end]) + arrives  # noqa: B023
-
-        cuts = planned_cuts(layers, PlacementSpec(sizes), machine, schedule_names.parse("1f1b"), 8, 4)
-        every = combinations_with_replacement(range(len(net.layers) + 1), 2)
-        assert longest(cuts, len(net.layers), seconds) == NEARLY(min(longest(c, len(net.layers), seconds) for c in every))
-
-
 def test_a_pipeline_of_a_partition_is_faster_and_needs_more_memory():
     """One minibatch at a time takes the critical path."""
     net, quick = alike(5), replace(SLOW, links={link: {"alpha": 1e-9, "beta": 1e-15} for link in SLOW.links})
@@ -155,9 +117,7 @@ def test_a_pipeline_of_a_partition_is_faster_and_needs_more_memory():
     ("predict", "arguments", "words"),
     [
         (pipelined, (2, "1f1b", 2, (1, 2)), "2 cuts make 3 chunks"),
-        (pipelined, (2, "1f1b", 65, (2,)), "65 micro-batches"),
         (partitioned, (owners_of(alike(4), 2, lambda _, number: number // 2), "gpipe", 65), "has no 65 micro-batches"),
-        (partitioned, (owners_of(alike(4), 2, lambda _, number: number // 2), "zb-h1"), "zb-h1 is for whole layers"),
     ],
 )
 def test_what_does_not_fit_is_said(predict, arguments, words):

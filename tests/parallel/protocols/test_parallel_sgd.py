@@ -6,7 +6,7 @@ import pytest
 from gridgrad.parallel.grid.group import Group, Tally
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.protocols import parallel_sgd
-from gridgrad.parallel.protocols.parallel_sgd import Stripes, exchange_halves, pairs, shuffle
+from gridgrad.parallel.protocols.parallel_sgd import exchange_halves, pairs, shuffle
 from tests.mpi import mpi
 
 CLASSES, SEED, COUNT = 5, 3, 203
@@ -128,15 +128,3 @@ def test_a_stripe_counts_by_its_size():
     both = [np.array([(label, 0, worker) for label in some], parallel_sgd.DRAWN) for worker, some in enumerate(labels)]
     cuts = parallel_sgd.cuts_of(Alone(), both[0], np.array([90, 10]), 2, 4)
     assert cuts == pytest.approx([1, 2])  # a quarter and a half of the samples are below 1 or equal, three quarters below 2
-
-
-def test_stripes_hold_each_sample_once_an_epoch():
-    for count, batch_size, workers in ((29, 8, 3), (3, 1, 5)):
-        stripes, per_epoch = Stripes(count, batch_size, 0, workers), -(-count // batch_size)
-        turns = [[stripes.turn(per_epoch + step, worker) for step in range(per_epoch)] for worker in range(workers)]
-        for mine, stripe in zip(turns, np.array_split(np.arange(count), workers), strict=True):
-            assert sorted(np.concatenate([turn.indices for turn in mine])) == stripe.tolist()
-        for step in range(per_epoch):
-            sizes = [mine[step].samples for mine in turns]
-            assert stripes.sizes(step).tolist() == sizes and all(mine[step].whole == sum(sizes) for mine in turns)
-            assert sum(sizes) == min(batch_size, count - step * batch_size) and max(sizes) - min(sizes) <= 1

@@ -47,18 +47,6 @@ def receive_notes(workers, count):
 # ----- messages
 
 
-def test_a_message_is_a_copy_and_takes_the_time_of_its_bytes_and_the_latency():
-    def send(workers):
-        array = np.ones(2)
-        workers.send(1, "note", (), array)
-        array[:] = 2
-
-    simulation = Simulation(2, latency=4.0, byte_seconds=0.5)
-    _, found = simulation.run(each(send, lambda w: receive_notes(w, 1)))
-    assert found == [(4.0 + (HEADER + 16) / 2, 0, 0, np.ones(2).tobytes())]
-    assert simulation.time == 36.0
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [  # a link sends one message after another, and those of others do not wait; or so does the receiver serve them
@@ -154,14 +142,8 @@ def send_and(handler):
 @pytest.mark.parametrize(
     ("functions", "error", "words"),
     [
-        (
-            (wait, lambda w: None, lambda w: w.all_reduce(np.ones(1), "sum")),
-            RuntimeError,
-            "deadlock: worker 0 waits for a message",
-        ),
+        ((wait, lambda w: None, lambda w: w.all_reduce(np.ones(1), "sum")), RuntimeError, "deadlock: worker 0 waits"),
         (send_and(lambda w: 1 / 0), ZeroDivisionError, "in worker 1 of 3 in a simulation, at 0 s"),
-        (send_and(lambda w: w.compute(1.0)), RuntimeError, "worker 1 must not wait"),
-        ((lambda w: w.all_reduce(np.ones(2 + w.rank // 2)),), ValueError, "worker 2 has an array of shape (3,)"),
     ],
 )
 def test_what_goes_wrong_with_one_worker_ends_all_and_says_where(functions, error, words):

@@ -16,7 +16,7 @@ from gridgrad.parallel.plans.hypergraph import Owners
 from gridgrad.parallel.training.messages import LEAST_TAGS, WAYS, Messages
 from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
-from tests.parallel.pipelines import images, minibatches, mlp, momentum, parts_of, serial_net, train
+from tests.parallel.pipelines import minibatches, mlp, momentum, parts_of, serial_net, train
 
 # ----- messages
 
@@ -35,25 +35,6 @@ def test_messages_are_the_activations_of_the_boundaries(comm):
         rows = sum(len(np.array_split(np.arange(n), ranks)[batch]) for n in (3, 3, 2, 2))
         expected = {chunk: (8 * rows * widths[cut], micro_batches) for chunk, cut in enumerate(cuts, 1)}
         assert {chunk: (record.bytes, record.messages) for chunk, record in sent.items()} == expected, name
-
-
-@mpi(2)
-def test_a_message_takes_its_memory_from_a_pool(comm, monkeypatch):
-    """All of it returns, however long messages are under way, so that later steps find it there."""
-    (x, y), *_ = minibatches(images, (8,))
-    with ProcessGrid(comm, stage=2) as grid:
-        net = parallelize(serial_net(images), grid)
-        messages, taken, given = net.executor.messages, [], []
-        take, give_back = messages.take, messages.give_back
-        monkeypatch.setattr(messages, "take", lambda size: taken.append(size) or take(size))
-        monkeypatch.setattr(messages, "give_back", lambda array: given.append(array.size) or give_back(array))
-        optimizer, loss = momentum(net), SoftmaxCrossEntropy()
-        for _ in range(3):
-            net.learn(x, y, loss, optimizer)
-            net.predict(x)
-            messages.complete_sends()
-            assert taken and sorted(taken) == sorted(given)
-        assert sum(map(len, messages.free.values())) < len(taken) and not net.executor.passes
 
 
 def test_messages_have_tags_that_groups_do_not_use():

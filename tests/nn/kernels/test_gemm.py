@@ -63,16 +63,3 @@ def test_products_over_many_rows_equal_float64(rows, m, n, order, table):
     b, out = to_device(rng.standard_normal((rows, n)).astype(np.float32)), xp.empty((m, n), np.float32)
     assert gemm.product_over_rows(a, b, out) is out
     assert np.allclose(to_host(out), to_host(a).astype(np.float64).T @ to_host(b), rtol=1e-4, atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("table", "shape", "expected"),
-    [
-        ("Zen 5", (512, 128, 512), [(16, 64), (64, 32), (64, 16)]),
-        ("Skylake-X", (4096, 75, 64), [(128, 64), (128, 64), None]),
-        ("plain", (4096, 75, 64), [None, None, None]),
-    ],
-)
-def test_choices(table, shape, expected):
-    """For products with row-major operands, with the left one transposed, and with the right one transposed."""
-    assert [gemm.tile(getattr(TABLES[table], orientation), *shape) for orientation in ORIENTATIONS] == expected

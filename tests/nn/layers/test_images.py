@@ -6,10 +6,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.nn import AvgPool2d, Context, Conv2d, MaxPool2d, ReLU, Sequential, Tanh
-from gridgrad.nn.device import to_device, to_host, xp
+from gridgrad.nn import AvgPool2d, Context, MaxPool2d
+from gridgrad.nn.device import to_device, to_host
 from gridgrad.nn.kernels.kernel_table import kernels, use
-from gridgrad.nn.kernels.window import ROWS, Window, matching_slices
+from gridgrad.nn.kernels.window import ROWS, Window
 
 POOLINGS = [  # (images, height, width, channels, kernel, stride, padding)
     (3, 8, 8, 3, 2, 2, 0), (2, 9, 8, 3, 3, 2, 1), (2, 7, 7, 1, 3, 1, 1), (2, 6, 7, 2, 2, 3, 1),
@@ -56,35 +56,7 @@ def test_poolings_reduce_their_windows(shape, block_bytes):
         assert np.array_equal(to_host(layer.forward(to_device(x), Context(training=False))), y)
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_a_pooled_convolution_is_the_two_layers(monkeypatch, first):
-    """In blocks of images, the last one smaller, as with the arrays between them whole."""
-    context, found = Context(), {}
-    monkeypatch.setattr("gridgrad.nn.kernels.patches.FEWEST_WINDOWS", 1)
-    monkeypatch.setattr("gridgrad.nn.kernels.workspace.DEVICE_BLOCK_BYTES", 1 << 14)
-    x = np.random.default_rng(0).standard_normal((7, 17, 16, 3))
-    for large in (1, 1 << 40):
-        use(replace(kernels(), fused_bytes=large, block_bytes=1 << 14))
-        layers = [Conv2d(3, 4, 5, padding=2), MaxPool2d(3, 2, 1), Tanh(), Conv2d(4, 5, 3, bias=False), ReLU(), MaxPool2d(2)]
-        net = Sequential(layers, dtype=np.float64, input_shape=(17, 16, 3))
-        y = to_host(net.forward(to_device(x), context)).copy()
-        net.grads.fill(-1)
-        dx = net.backward(to_device(np.random.default_rng(1).standard_normal(y.shape)), context, input_gradient=not first)
-        assert context[net.passes.executed[0]].in_blocks == (large == 1 and xp.is_cpu)
-        found[large] = [y, to_host(net.grads).copy(), *([] if first else [to_host(dx).copy()])]
-        assert np.array_equal(to_host(net.forward(to_device(x))), y)
-    for a, b in zip(*found.values(), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
-
-
 # ----- windows
-
-
-def test_matching_slices_are_where_windows_and_pixels_meet():
-    for offset, stride, outputs, length in product(range(-4, 5), (1, 2, 3), range(5), range(6)):
-        pairs = [(p, p * stride + offset) for p in range(outputs) if 0 <= p * stride + offset < length]
-        outer, inner = matching_slices(offset, stride, outputs, length)
-        assert list(zip(range(outputs)[outer], range(length)[inner], strict=True)) == pairs
 
 
 def test_a_part_of_the_outputs_sees_the_rows_and_the_padding_of_its_own_windows():

@@ -51,13 +51,6 @@ def test_a_full_disk_is_said_in_a_line_with_the_name_of_the_file(tmp_path):
         assert path.read_text() == "earlier results" and os.listdir(tmp_path) == [path.name]
 
 
-def test_what_goes_wrong_with_other_files_is_said_of_them(tmp_path):
-    with pytest.raises(FileNotFoundError) as caught, written_whole(tmp_path / "results.json") as beside:
-        beside.write_text((tmp_path / "source").read_text())
-    assert caught.value.filename == str(tmp_path / "source") and not is_of_disk(caught.value)
-    assert os.listdir(tmp_path) == []
-
-
 # ----- folders
 
 
@@ -162,17 +155,6 @@ def test_the_holder_of_a_lock_is_named_and_the_lock_ends_with_it_and_not_with_it
         with Lock(path, "taken", "wait") as lock:
             assert lock.note == "" and path.read_bytes().startswith(MARK)
         assert path.read_bytes() == b""
-
-
-def test_a_lock_leaves_files_of_others_as_they_are(tmp_path):
-    mine, link = tmp_path / "mine.lock", tmp_path / "link.lock"
-    mine.write_text("mine")
-    link.symlink_to(mine)
-    with Lock(mine, "taken", "wait"):
-        pass
-    with pytest.raises(ValueError, match=f"{link} is a link.*: move it away"):
-        Lock(link, "taken", "wait")
-    assert mine.read_text() == "mine" and link.is_symlink()
 
 
 def test_where_files_can_not_be_locked_a_note_says_so_and_what_is_left_stays_for_a_day(tmp_path, monkeypatch):

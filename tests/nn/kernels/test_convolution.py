@@ -9,12 +9,11 @@ import pytest
 
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels import winograd
-from gridgrad.nn.kernels.convolution import algorithm
-from gridgrad.nn.kernels.kernel_table import PRESET, kernels, use
+from gridgrad.nn.kernels.kernel_table import kernels, use
 from gridgrad.nn.kernels.patches import Patches, RowPatches, scattering_cost
 from gridgrad.nn.kernels.shifted import Shifted
 from gridgrad.nn.kernels.window import Window
-from gridgrad.nn.kernels.winograd import MOST_CHANNELS, POINTS, ROW_TILES, TILES, RowWinograd, Winograd
+from gridgrad.nn.kernels.winograd import POINTS, ROW_TILES, TILES, RowWinograd, Winograd
 
 pytestmark = pytest.mark.skipif(not xp.is_cpu, reason="arrays are those of the host")
 
@@ -135,28 +134,12 @@ def test_the_gradient_of_few_pixels_is_scattered_to_many():
 
 
 @pytest.mark.parametrize(("kernel", "name", "make"), **named(WINOGRADS))
-@pytest.mark.parametrize(("inputs", "outputs"), [(64, 64), (256, 40)])
-def test_rounding_errors_are_small(kernel, name, make, inputs, outputs):
-    shape = 2, 14, 14, inputs, outputs, ((1, 1), (1, 1))
+def test_rounding_errors_are_small(kernel, name, make):
+    shape = 2, 14, 14, 64, 64, ((1, 1), (1, 1))
     window = Window((kernel, kernel), (1, 1), shape[-1])
     chosen = make(window)
-    if isinstance(chosen, RowWinograd) and inputs > MOST_CHANNELS[chosen.n]:
-        pytest.skip("never chosen for so many channels")
     values = arrays(shape, window, np.float32)
     exact = passes(Patches(window), *(value.astype(np.float64) for value in values))
     y, _, _, dx = passes(chosen, *values)
     for ours, expected in ((y, exact[0]), (dx, exact[3])):
         assert np.abs(ours - expected).max() <= LARGEST_ERROR * np.abs(expected).max()
-
-
-def test_the_choice_of_an_algorithm():
-    use(PRESET)
-    f4, f8 = np.dtype(np.float32), np.dtype(np.float64)
-    chosen = lambda kernel, *shape, stride=1, dtype=f4, images=8: algorithm(  # noqa: E731
-        Window(kernel, (stride, stride), NO_PADDING), *shape, dtype, images
-    )
-    assert chosen((3, 3), 64, 64, 32, 32).m == (4, 4)
-    assert chosen((5, 5), 64, 64, 6, 6).m == (3, 2) and chosen((5, 5), 64, 64, 8, 9).m == (2, 3)
-    assert isinstance(chosen((3, 3), 64, 64, 32, 32, dtype=f8), Patches)
-    assert isinstance(chosen((3, 3), 64, 64, 1, 32), Patches)  # half of each tile would be cut off
-    assert type(chosen((3, 3), 512, 512, 7, 7, images=1)) is Patches  # to transform the kernel would cost more than it saves
