@@ -1,8 +1,10 @@
 """One module decides which array library is in use; what runs on the stand-in for CuPy runs with host and device apart."""
 
 import os
+import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -14,9 +16,11 @@ from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.parallel import ProcessGrid, use_device
 from gridgrad.parallel.grid.devices import Staging, is_cuda_aware, ranks_on_cpus, staging
 from tests import standin
+from tests.elementwise import NEEDS_COMPILER
 from tests.mpi import mpi
 
 ROOT = Path(__file__).parent.parent
+needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason=NEEDS_COMPILER)
 
 
 @pytest.fixture(autouse=True)
@@ -142,6 +146,25 @@ def test_the_stand_in_keeps_host_and_device_apart(mix):
     assert np.array_equal(host, np.arange(3.0))
 
 
+@needs_compiler
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((np.ones(3), np.ones(3), 1, np.zeros(3)), None),
+        ((np.ones(3, np.float32), np.ones(3), 1, np.zeros(3)), TypeError),
+        ((np.ones(3), np.ones(1), 1, np.zeros(3)), IndexError),
+        ((np.ones(3), np.ones(3), 1, np.zeros(1)), ValueError),
+        ((np.ones(3), np.ones(3), np.ones(1), np.zeros(3)), TypeError),
+    ],
+)
+def test_kernels_of_the_stand_in_refuse_what_cupy_refuses(arguments, error):
+    device.use("stand-in")
+    kernel = xp.ElementwiseKernel("T x, raw T y, int32 z", "T out", "out = x + y[i] + z")
+    arguments = [to_device(one) if isinstance(one, np.ndarray) else one for one in arguments]
+    with pytest.raises(error) if error else nullcontext():
+        assert kernel(*arguments).tolist() == kernel(*arguments[:3]).tolist() == [3, 3, 3]
+
+
 # ----- parallel/grid/devices.py
 
 
@@ -225,6 +248,7 @@ RANDOM = "tests/random_networks"
 PLACED = "tests/parallel/placement", RANDOM, "-m", "mpi and not long", "-k"  # Marques counts what is sent from the host
 
 
+@needs_compiler
 @pytest.mark.skipif(standin.name() != "cpu", reason="the suite runs on a device already")
 @pytest.mark.parametrize(
     ("devices", "tests"),
