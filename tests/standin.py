@@ -15,6 +15,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from gridgrad.nn import device
+from gridgrad.nn.kernels import workspace
+from gridgrad.nn.layers import activations, pool
 from tests.elementwise import Kernel
 
 UFUNCS = """absolute add bitwise_and ceil cos divide equal exp expm1 floor floor_divide greater greater_equal isfinite
@@ -314,6 +316,13 @@ class Device:
 
     def __str__(self):
         return "stand-in"
+
+
+def forget():
+    """Empty what the process keeps of arrays, as a test may run on another device than the one before."""
+    workspace.scratch._spaces.clear()
+    for kept in workspace._ones, activations.zeros, pool.space_for:
+        kept.cache_clear()
 
 
 def names():

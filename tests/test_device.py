@@ -5,14 +5,17 @@ import shutil
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 
+from gridgrad import nn
 from gridgrad.nn import device
 from gridgrad.nn.device import to_device, to_host, xp
+from gridgrad.nn.kernels.kernel_table import kernels, use
 from gridgrad.parallel import ProcessGrid, use_device
 from gridgrad.parallel.grid.devices import Staging, is_cuda_aware, ranks_on_cpus, staging
 from tests import standin
@@ -27,6 +30,7 @@ needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason=NEEDS_COMPIL
 def afterwards_the_device_of_the_tests():
     yield
     device.use(standin.name())
+    standin.forget()
 
 
 # ----- nn/device.py
@@ -163,6 +167,35 @@ def test_kernels_of_the_stand_in_refuse_what_cupy_refuses(arguments, error):
     arguments = [to_device(one) if isinstance(one, np.ndarray) else one for one in arguments]
     with pytest.raises(error) if error else nullcontext():
         assert kernel(*arguments).tolist() == kernel(*arguments[:3]).tolist() == [3, 3, 3]
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "layers",
+    [
+        lambda: [nn.BatchNorm(8), nn.ReLU()],
+        lambda: [nn.MaxPool2d(3, 2, 1), nn.AvgPool2d((2, 3), 1), nn.AvgPool2d((11, 10))],
+        lambda: [nn.MaxPool2d((17, 18), 1)],  # whose pixels take more than a byte to number
+        lambda: [nn.Dropout(0.5), nn.GELU(), nn.BatchNorm(8), nn.Tanh(), nn.Sigmoid()],
+    ],
+)
+def test_layers_compute_on_a_device_what_they_do_on_a_cpu(layers):
+    """With equal values in windows, and values that are no numbers."""
+    use(replace(kernels(), piece=640))  # less than the input
+    found = []
+    for name in "cpu", "stand-in":
+        device.use(name)
+        standin.forget()
+        net, random = nn.Sequential(layers(), seed=1, dtype=np.float64), np.random.default_rng(0)
+        x = random.integers(-3, 4, (32, 24, 24, 8)).astype(np.float64)
+        net.allocate()
+        context = nn.Context()
+        y = net.forward(to_device(x), context)
+        dx = net.backward(to_device(random.standard_normal(y.shape)), context, input_gradient=True)
+        x[0, 5, 5] = np.nan
+        found.append([*map(to_host, (y, dx, net.grads)), net.predict(x), *net.state_dict().values()])
+    for on_cpu, on_device in zip(*found, strict=True):
+        assert np.allclose(on_cpu, on_device, rtol=1e-12, atol=1e-12, equal_nan=True)
 
 
 # ----- parallel/grid/devices.py
