@@ -1,7 +1,8 @@
 """The array library of this process: `xp` is NumPy, or CuPy on a GPU.
 
 Every process starts with NumPy; call `use` to change that before any network is made. `nn` and `parallel` use only what
-means the same in both libraries: no `where=`, no methods of ufuncs, and `out=` only with the dtype of the result.
+means the same in both libraries: no `where=`, no methods of ufuncs, and `out=` only with the dtype of the result. For GPUs
+alone are the kernels of `nn/kernels/fused.py`.
 """
 
 import os

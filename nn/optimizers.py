@@ -16,6 +16,7 @@ import numpy as np
 from gridgrad.nn.arguments import fraction, penalty_weight
 from gridgrad.nn.device import Array, records_graphs, to_device, xp
 from gridgrad.nn.graphs import Graphs, upload
+from gridgrad.nn.kernels.fused import fused
 from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.sequential import Sequential
 
@@ -141,6 +142,8 @@ class Optimizer:
 
     def _add_penalties(self, p, g):
         """Add the gradient of the penalties, l1 sign(p) + l2 p, to g."""
+        if not xp.is_cpu:
+            return fused("penalties", p, self.l1, self.l2, g)
         scratch = self.scratch[: len(p)]
         if self.l1:
             xp.sign(p, out=scratch)
@@ -224,6 +227,9 @@ class SGD(Optimizer):
 
     def update(self, p: Array, g: Array, state: Sequence[Array], constants: Sequence[float]) -> None:
         scale, momentum, rescaled_momentum = constants
+        if not xp.is_cpu:
+            numbers = *constants, int(self.last_lr > 0), int(self.nesterov)
+            return fused("momentum" if self.momentum else "sgd", g, *numbers, p, *state)
         xp.multiply(g, scale, out=g)
         if self.momentum:
             (v,) = state
@@ -289,6 +295,8 @@ class Adam(Optimizer):
         return beta1, beta2, lr * mean / root, self.eps / root, 1 - lr * self.decay
 
     def update(self, p: Array, g: Array, state: Sequence[Array], constants: Sequence[float]) -> None:
+        if not xp.is_cpu:
+            return fused("adam", g, *constants, p, *state)
         beta1, beta2, lr, eps, shrinkage = constants
         gradients, squares = state
         if self.decay:

@@ -18,6 +18,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from gridgrad.nn import device
+from gridgrad.nn.kernels import workspace
+from gridgrad.nn.layers import activations, pool
+from tests.elementwise import Kernel
 
 UFUNCS = """absolute add bitwise_and ceil cos divide equal exp expm1 floor floor_divide greater greater_equal isfinite
     isinf isnan less less_equal log log1p logical_and logical_not logical_or maximum minimum multiply negative not_equal power
@@ -240,10 +243,24 @@ def _as_strided(x, shape, strides):
     return np.lib.stride_tricks.as_strided(x, shape, strides)
 
 
+class ElementwiseKernel(Kernel):
+    """CuPy's kernels, called with inputs alone or also with outputs, which they return."""
+
+    def __call__(self, *arguments):
+        if len(arguments) < len(self.params):
+            shape, dtypes = self.shape(unwrap(arguments)), self.dtypes(unwrap(arguments))
+            arguments = *arguments, *(Array(np.full(shape, 0xFF, dtype)) for dtype in dtypes)
+        on_host = unwrap(arguments)
+        do(lambda: super(ElementwiseKernel, self).__call__(*on_host))
+        outputs = [array for (const, *_), array in zip(self.params, arguments, strict=True) if not const]
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
 library = SimpleNamespace(
     **{name: _function(name, getattr(np, name), keywords) for name, keywords in KEYWORDS.items()},
     **{name: getattr(np, name) for name in SAME.split()},
     ndarray=Array,
+    ElementwiseKernel=ElementwiseKernel,
     lib=SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_function("as_strided", _as_strided, "shape strides"))),
 )
 
@@ -320,6 +337,13 @@ class Device:
 
     def __str__(self):
         return "stand-in"
+
+
+def forget():
+    """Empty what the process keeps of arrays, as a test may run on another device than the one before."""
+    workspace.scratch._spaces.clear()
+    for kept in workspace._ones, activations.zeros, pool.space_for:
+        kept.cache_clear()
 
 
 def names():

@@ -1,8 +1,11 @@
 """One module decides which array library is in use; what runs on the stand-in for CuPy runs with host and device apart."""
 
 import os
+import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -13,18 +16,22 @@ from gridgrad import nn
 from gridgrad.nn import device
 from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.nn.graphs import Graph, Graphs
+from gridgrad.nn.kernels.kernel_table import kernels, use
 from gridgrad.parallel import ProcessGrid, distribute, use_device
 from gridgrad.parallel.grid.devices import Staging, is_cuda_aware, ranks_on_cpus, staging
 from tests import standin
+from tests.elementwise import NEEDS_COMPILER
 from tests.mpi import mpi
 
 ROOT = Path(__file__).parent.parent
+needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason=NEEDS_COMPILER)
 
 
 @pytest.fixture(autouse=True)
 def afterwards_the_device_of_the_tests():
     yield
     device.use(standin.name())
+    standin.forget()
 
 
 # ----- nn/device.py
@@ -132,6 +139,54 @@ def test_the_stand_in_keeps_host_and_device_apart(mix):
     with pytest.raises((TypeError, ValueError)):
         mix(host, to_device(host))
     assert np.array_equal(host, np.arange(3.0))
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((np.ones(3), np.ones(3), 1, np.zeros(3)), None),
+        ((np.ones(3, np.float32), np.ones(3), 1, np.zeros(3)), TypeError),
+        ((np.ones(3), np.ones(1), 1, np.zeros(3)), IndexError),
+        ((np.ones(3), np.ones(3), 1, np.zeros(1)), ValueError),
+        ((np.ones(3), np.ones(3), np.ones(1), np.zeros(3)), TypeError),
+    ],
+)
+def test_kernels_of_the_stand_in_refuse_what_cupy_refuses(arguments, error):
+    device.use("stand-in")
+    kernel = xp.ElementwiseKernel("T x, raw T y, int32 z", "T out", "out = x + y[i] + z")
+    arguments = [to_device(one) if isinstance(one, np.ndarray) else one for one in arguments]
+    with pytest.raises(error) if error else nullcontext():
+        assert kernel(*arguments).tolist() == kernel(*arguments[:3]).tolist() == [3, 3, 3]
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "layers",
+    [
+        lambda: [nn.BatchNorm(8), nn.ReLU()],
+        lambda: [nn.MaxPool2d(3, 2, 1), nn.AvgPool2d((2, 3), 1), nn.AvgPool2d((11, 10))],
+        lambda: [nn.MaxPool2d((17, 18), 1)],  # whose pixels take more than a byte to number
+        lambda: [nn.Dropout(0.5), nn.GELU(), nn.BatchNorm(8), nn.Tanh(), nn.Sigmoid()],
+    ],
+)
+def test_layers_compute_on_a_device_what_they_do_on_a_cpu(layers):
+    """With equal values in windows, and values that are no numbers."""
+    use(replace(kernels(), piece=640))  # less than the input
+    found = []
+    for name in "cpu", "stand-in":
+        device.use(name)
+        standin.forget()
+        net, random = nn.Sequential(layers(), seed=1, dtype=np.float64), np.random.default_rng(0)
+        x = random.integers(-3, 4, (32, 24, 24, 8)).astype(np.float64)
+        net.allocate()
+        context = nn.Context()
+        y = net.forward(to_device(x), context)
+        dx = net.backward(to_device(random.standard_normal(y.shape)), context, input_gradient=True)
+        x[0, 5, 5] = np.nan
+        found.append([*map(to_host, (y, dx, net.grads)), net.predict(x), *net.state_dict().values()])
+    for on_cpu, on_device in zip(*found, strict=True):
+        assert np.allclose(on_cpu, on_device, rtol=1e-12, atol=1e-12, equal_nan=True)
 
 
 # ----- parallel/grid/devices.py
@@ -285,6 +340,7 @@ RANDOM = "tests/random_networks"
 PLACED = "tests/parallel/placement", RANDOM, "-m", "mpi and not long", "-k"
 
 
+@needs_compiler
 @pytest.mark.skipif(standin.name() != "cpu", reason="the suite runs on a device already")
 @pytest.mark.parametrize(
     ("devices", "tests"),

@@ -56,6 +56,7 @@ def run_test(world, test, argument):
     try:
         module, function = test.split(":")
         body = getattr(importlib.import_module(module), function).body
+        standin.forget()
         use_device(world, ",".join(standin.names().split(",")[: world.size]))
         with left_as_found(), pytest.MonkeyPatch.context() as monkeypatch:
             comm = world.Dup()

@@ -77,12 +77,12 @@ def _flat_pieces(flat, chunk, progress):
 
 def pieces(arrays, vectors):
     """Yield flat pieces of about `piece` elements of the table, copies if arrays are not contiguous, each with the vectors
-    (channels,) in their type, repeated to its length. On a GPU all are matrices (samples or pixels, channels)."""
+    (channels,) in their type, repeated to its length. On a GPU arrays are matrices (.., channels), vectors as they are."""
     channels, dtype = arrays[0].shape[-1], arrays[0].dtype
     if not arrays[0].size:
         return
     if not xp.is_cpu:
-        yield *(a.reshape(-1, channels) for a in arrays), *(v.astype(dtype) for v in vectors)
+        yield *(a.reshape(-1, channels) for a in arrays), *vectors
         return
     length = piece_length(arrays[0])
     # In loops over few channels NumPy is slow, so the vectors are as long as a piece.

@@ -14,6 +14,7 @@ from gridgrad.nn.arguments import fraction
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, xp
 from gridgrad.nn.graphs import constant, upload
+from gridgrad.nn.kernels.fused import KERNELS, fused
 from gridgrad.nn.kernels.window import take
 from gridgrad.nn.kernels.workspace import flat_pieces, scratch
 from gridgrad.nn.layer import Layer, Part
@@ -38,6 +39,9 @@ class Activation(Layer):
         return y
 
     def input_gradient(self, dy: Array, context: Context) -> Array:
+        kernel = f"{type(self).__name__}_slope"
+        if not xp.is_cpu and kernel in KERNELS:
+            return fused(kernel, context[self].y, dy)
         for y_piece, dy_piece in flat_pieces(context[self].y, dy, progress=context.progress):
             slope = scratch("slope", y_piece.shape, dy.dtype)
             self.slope(y_piece, slope)
@@ -174,6 +178,8 @@ class GELU(Activation):
         y = x if self.in_place else kept.workspace("y", x.shape, x.dtype)
         kept.slopes = kept.workspace("slopes", x.shape, x.dtype)
         number, scale = x.dtype.type, math.sqrt(2 / math.pi)
+        if not xp.is_cpu:
+            return fused("gelu", x, scale, 0.044715 * scale, y, kept.slopes)[0]
         for x_piece, y_piece, slope in flat_pieces(x, y, kept.slopes, progress=context.progress):
             square, half = (scratch(name, x_piece.shape, x.dtype) for name in ("square", "half"))
             xp.multiply(x_piece, x_piece, out=square)
@@ -242,10 +248,12 @@ class Dropout(Layer):
             kept.mask = None
             return x
         threshold = min(round(self.p * 2**16), 2**16 - 1)
-        kept.mask = kept.workspace("mask", x.shape, x.dtype)
-        is_kept = upload(partial(self._bits, x.shape, context)) >= threshold
-        xp.multiply(is_kept, x.dtype.type(2**16 / (2**16 - threshold)), out=kept.mask)
-        return xp.multiply(x, kept.mask, out=kept.workspace("y", x.shape, x.dtype))
+        kept.mask, y = (kept.workspace(name, x.shape, x.dtype) for name in ("mask", "y"))
+        bits, scale = upload(partial(self._bits, x.shape, context)), x.dtype.type(2**16 / (2**16 - threshold))
+        if not xp.is_cpu:
+            return fused("dropout", x, bits, threshold, scale, kept.mask, y)[1]
+        xp.multiply(bits >= threshold, scale, out=kept.mask)
+        return xp.multiply(x, kept.mask, out=y)
 
     def _bits(self, x_shape, context):
         """16 random bits for each element of an input of this shape."""

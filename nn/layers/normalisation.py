@@ -13,6 +13,7 @@ import numpy as np
 from gridgrad.nn.arguments import whole_number
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, xp
+from gridgrad.nn.kernels.fused import fused
 from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.window import matching_slices
 from gridgrad.nn.kernels.workspace import channel_sums, pieces, scratch, sums_of_pieces
@@ -77,11 +78,18 @@ class BatchNorm(Layer):
             kept.mean, variance = self._statistics(x, kept)
         else:
             kept.mean, variance = (buffer.value.astype(xp.float64) for buffer in self.buffers)
-        kept.inverse = 1 / xp.sqrt(variance + self.eps)
-        kept.scale = self.gamma.value * kept.inverse
-        kept.shift = self.beta.value - kept.mean * kept.scale
+        if xp.is_cpu:
+            kept.inverse = 1 / xp.sqrt(variance + self.eps)
+            kept.scale = self.gamma.value * kept.inverse
+            kept.shift = self.beta.value - kept.mean * kept.scale
+        else:
+            numbers = kept.mean, variance, self.gamma.value, self.beta.value, self.eps
+            kept.inverse, kept.scale, kept.shift = fused("affine", *numbers)
         y = kept.workspace("y", x.shape, x.dtype)
         for x_piece, y_piece, scale, shift in pieces((x, y), (kept.scale, kept.shift)):
+            if not xp.is_cpu:
+                fused("normalise", x_piece, scale, shift, int(self.relu is not None), y_piece)
+                continue
             xp.multiply(x_piece, scale, out=y_piece)
             xp.add(y_piece, shift, out=y_piece)
             if self.relu:
@@ -97,6 +105,10 @@ class BatchNorm(Layer):
         near = self._near_mean(x)  # squares of differences from it round less than those of x
         found = sums_of_pieces(x, 2)
         for number, (x_piece, near_piece) in enumerate(pieces((x,), (near,))):
+            if not xp.is_cpu:
+                for power, term in enumerate(fused("deviations", x_piece, near_piece)):
+                    channel_sums(term, found[power, number])
+                continue
             difference = scratch("difference", x_piece.shape, x.dtype)
             xp.subtract(x_piece, near_piece, out=difference)
             channel_sums(difference, found[0, number])
@@ -104,6 +116,8 @@ class BatchNorm(Layer):
             channel_sums(difference, found[1, number])
         sums = found.sum(axis=1, dtype=xp.float64)
         rows = prod(x.shape[:-1])
+        if not xp.is_cpu:
+            return self._moments(sums, near, rows, kept)
         totals = xp.empty(channels + 1, xp.float64)  # the last element counts the rows
         totals[:channels] = sums[0] + rows * near.astype(xp.float64)
         totals[channels] = rows
@@ -117,6 +131,17 @@ class BatchNorm(Layer):
             buffer.value[...] = old + self.momentum * newest.astype(old.dtype)
         return mean, xp.maximum(squares / kept.count, 0)
 
+    def _moments(self, sums, near, rows, kept):
+        """The end of `_statistics` on a GPU: a kernel before, between and after the sums over ranks."""
+        totals = xp.empty(len(near) + 1, xp.float64)
+        fused("totals", sums, near, rows, totals)
+        self.sum_over_ranks(totals)
+        kept.count = xp.maximum(totals[-1], 1)
+        mean, squares = fused("moments", totals[:-1], kept.count, near, sums[0], sums[1], rows)
+        self.sum_over_ranks(squares)
+        running = (buffer.value for buffer in self.buffers)
+        return mean, fused("running", mean, squares, kept.count, self.momentum, *running, xp.empty_like(mean))[2]
+
     def _near_mean(self, x):
         """The mean of the first samples for each channel, in the type of x."""
         if not x.size:
@@ -129,8 +154,8 @@ class BatchNorm(Layer):
         sums = kept.pop("for_gradients")
         if sums is None:
             kept.for_input_gradient = sums = self._sums(dy, context)
-        xp.copyto(self.beta.grad, sums[0].astype(dy.dtype))
-        xp.copyto(self.gamma.grad, sums[1].astype(dy.dtype))
+        xp.copyto(self.beta.grad, sums[0])
+        xp.copyto(self.gamma.grad, sums[1])
 
     def _sums(self, dy, context):
         """The gradients of beta and gamma, sums over the local rows: (2, channels), float64. A ReLU sets dy to 0 where y is."""
@@ -140,11 +165,14 @@ class BatchNorm(Layer):
         contiguous = xp.ascontiguousarray(dy)
         vectors = kept.mean, kept.scale, 0 - kept.shift  # not -0, whose difference from a 0 would have a sign bit
         for number, (x_piece, dy_piece, mean, scale, minus_shift) in enumerate(pieces((kept.x, contiguous), vectors)):
-            if self.relu:
-                keep_where_positive(x_piece, scale, minus_shift, dy_piece)
             product = scratch("product", dy_piece.shape, dy.dtype)
-            xp.subtract(x_piece, mean, out=product)
-            xp.multiply(product, dy_piece, out=product)
+            if xp.is_cpu:
+                if self.relu:
+                    keep_where_positive(x_piece, scale, minus_shift, dy_piece)
+                xp.subtract(x_piece, mean, out=product)
+                xp.multiply(product, dy_piece, out=product)
+            else:
+                fused("terms_of_sums", x_piece, mean, scale, minus_shift, int(self.relu is not None), dy_piece, product)
             channel_sums(dy_piece, found[0, number])
             channel_sums(product, found[1, number])
         if self.relu:
@@ -162,12 +190,19 @@ class BatchNorm(Layer):
         sums = kept.pop("for_input_gradient")
         if sums is None:
             kept.for_gradients = sums = self._sums(dy, context)
-        means = self.sum_over_ranks(sums.flatten()).reshape(sums.shape) / kept.count
-        slope = kept.scale * kept.inverse * means[1]
-        constant = kept.scale * means[0] - slope * kept.mean
+        total = self.sum_over_ranks(sums.flatten())
+        if xp.is_cpu:
+            means = total.reshape(sums.shape) / kept.count
+            slope = kept.scale * kept.inverse * means[1]
+            constant = kept.scale * means[0] - slope * kept.mean
+        else:
+            slope, constant = fused("coefficients", total, kept.count, kept.mean, kept.inverse, kept.scale)
         dx = context.gradient_space(dy.shape, dy)
         vectors = kept.scale, slope, constant
         for x_piece, dy_piece, dx_piece, scale, slope, constant in pieces((kept.x, dy, dx), vectors):
+            if not xp.is_cpu:
+                fused("normalise_gradient", x_piece, dy_piece, scale, slope, constant, dx_piece)
+                continue
             term = scratch("product", dy_piece.shape, dy.dtype)
             xp.multiply(x_piece, slope, out=term)
             xp.add(term, constant, out=term)

@@ -1,18 +1,21 @@
 """Pooling: the maximum or the mean of each window.
 
-Both reduce over the rows of a window first and over its columns then, in blocks of output rows that stay in the cache. NumPy
-is slow in loops over the few channels of a pixel, so all calculations are on long runs of memory. The rows of an image are
-such runs. Its columns are first copied apart: one array has the columns at the first place of all windows, the next one those
-at the second place, until a place of one window is the first place of the next window.
+On a GPU each is a kernel (`nn/kernels/fused.py`). On a CPU both reduce over the rows of a window first and over its columns
+then, in blocks of output rows that stay in the cache. NumPy is slow in loops over the few channels of a pixel, so all
+calculations are on long runs of memory. The rows of an image are such runs. Its columns are first copied apart: one array has
+the columns at the first place of all windows, the next one those at the second place, until a place of one window is the first
+place of the next window.
 """
 
+from functools import lru_cache
 from math import prod
 
+import numpy as np
 import numpy.typing as npt
 
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, xp
-from gridgrad.nn.graphs import constant
+from gridgrad.nn.kernels.fused import fused
 from gridgrad.nn.kernels.window import COLUMNS, ROWS, Padding, Pixels, along, image_output, make_window, matching_slices, runs
 from gridgrad.nn.kernels.workspace import blocks, copy_runs, scratch
 from gridgrad.nn.layer import Layer
@@ -23,7 +26,7 @@ class Pool2d(Layer):
 
     output_may_be_overwritten = takes_images = True
     overwrites_gradient = False
-    in_padding = 0.0  # the value of the pixels in the padding
+    in_padding, kernel = 0.0, "average_pool"  # the value of the pixels in the padding, and the kernel on a GPU
 
     def __init__(self, kernel: Pixels, stride: Pixels | None = None, padding: Padding = 0) -> None:
         self.window = make_window(kernel, kernel if stride is None else stride, padding, self)
@@ -37,10 +40,13 @@ class Pool2d(Layer):
 
     def begin_forward(self, shape: tuple[int, ...], dtype: npt.DTypeLike, context: Context) -> Array:
         """The uninitialised array for the output for inputs of this shape; `forward_block` then fills it block by block."""
-        kept, masks = context[self], self.mask_shapes(shape)
+        kept, masks = context[self], self.mask_shapes(shape) if xp.is_cpu else {}
         kept.shape = shape
         kept.larger = {a: kept.workspace(a, of, xp.bool_) for a, of in masks.items()} if context.training else None
-        return kept.workspace("y", (shape[0], *self.window.output(*shape[1:3]), shape[3]), dtype)
+        y = kept.workspace("y", (shape[0], *self.window.output(*shape[1:3]), shape[3]), dtype)
+        if not xp.is_cpu:  # the number of the pixel that is the maximum
+            kept.place = kept.workspace("place", y.shape, np.min_scalar_type(prod(self.window.kernel)))
+        return y
 
     def input_gradient(self, dy: Array, context: Context) -> Array:
         dx = context.gradient_space(context[self].shape, dy)
@@ -53,6 +59,8 @@ class Pool2d(Layer):
 
     def forward_block(self, x: Array, y: Array, images: slice, context: Context) -> None:
         """Write the pooling of x to y. images: the slice of the batch to which x and y belong."""
+        if not xp.is_cpu:
+            return self._run_kernel(self.kernel, x, y, [x], [y, context[self].place[images]])
         for some, rows, places, space in self._row_blocks(x, y, context):
             where = slice(images.start + some.start, images.start + some.stop), rows
             self._reduce([x[some, part] for part in places.values()], space.halfway, ROWS, min(places), where, context)
@@ -64,6 +72,9 @@ class Pool2d(Layer):
 
     def backward_block(self, dy: Array, dx: Array, images: slice, context: Context) -> None:
         """Write the gradient of the input to dx. images: the slice of the batch to which dy and dx belong."""
+        if not xp.is_cpu:
+            self.check_trained(context[self].larger)
+            return self._run_kernel(f"{self.kernel}_gradient", dx, dy, [dy, context[self].place[images]], [dx])
         (k, stride, _), (columns, column_stride, _) = self.window.along(ROWS), self.window.along(COLUMNS)
         clear_uncovered(self.window, ROWS, dx, dy.shape[1])
         for some, rows, places, space in self._row_blocks(dx, dy, context):
@@ -81,6 +92,14 @@ class Pool2d(Layer):
             space.put_together()
             targets = [(dx[some, part], i + stride >= k) for i, part in places.items()]
             self._spread(space.halfway, targets, ROWS, min(places), where, context)
+
+    def _run_kernel(self, name, x, y, inputs, outputs):
+        """Run a kernel of a GPU, for at most 2^32 elements at once. x, y: arrays like the input and the output."""
+        (top, _), (left, _) = self.window.padding
+        numbers = *x.shape[1:], *y.shape[1:3], *self.window.kernel, *self.window.stride, top, left
+        many = max(1, 2**32 // max(1, prod(outputs[0].shape[1:])))
+        for part in (slice(start, start + many) for start in range(0, len(x), many)):
+            fused(name, *(array[part] for array in inputs), *numbers, *(array[part] for array in outputs))
 
     def _reduce(self, places, y, axis, first, where, context):
         """Write the reduction of arrays of equal shape, one for each place in a window, to y. axis: ROWS or COLUMNS.
@@ -100,7 +119,7 @@ class Pool2d(Layer):
                 rows, length = slice(run.start + part.start, run.start + part.stop), (part.stop - part.start - 1) * stride + 1
                 starts = {i: rows.start * stride + i - before for i in places}
                 shape = images.stop - images.start, part.stop - part.start, *x.shape[2:]
-                space = space_for(self.window, shape, y.shape[2], x.dtype, xp.is_cpu)
+                space = space_for(self.window, shape, y.shape[2], x.dtype)
                 yield images, rows, {i: slice(start, start + length, stride) for i, start in starts.items()}, space
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -134,7 +153,7 @@ class MaxPool2d(Pool2d):
     """
 
     is_max_pooling = True
-    in_padding = -float("inf")
+    in_padding, kernel = -float("inf"), "max_pool"
 
     def mask_shapes(self, shape: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
         (rows, columns), (p, q) = self.window.kernel, self.window.output(*shape[1:3])
@@ -198,7 +217,7 @@ class AvgPool2d(Pool2d):
         xp.matmul(weights, x.reshape(n, height * width, channels), out=y.reshape(n, 1, channels))
 
     def backward_block(self, dy: Array, dx: Array, images: slice, context: Context) -> None:
-        if not self._is_global(dx):
+        if not (xp.is_cpu and self._is_global(dx)):
             super().backward_block(dy, dx, images, context)
             return
         scaled = scratch("scaled", dy.shape, dy.dtype)
@@ -281,8 +300,8 @@ class Space:
             copy_runs(columns, apart)
 
 
-@constant(maxsize=16)
-def space_for(window, shape, outputs, dtype, on_cpu):
+@lru_cache(maxsize=16)
+def space_for(window, shape, outputs, dtype):
     """A Space with these arguments. It is kept, because many blocks have the same shape and making one takes long."""
     return Space(window, shape, outputs, dtype)
 

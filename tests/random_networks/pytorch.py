@@ -66,8 +66,8 @@ def passes_equal_pytorchs(case):
 def accepted(case):
     """The Case without minibatches that PyTorch refuses: in training, a BatchNorm can not have one value a channel.
 
-    What ours does then is in tests/nn/layers/test_layers.py. Nor does an optimizer here divide by gradients that are zero but for
-    rounding: it moves parameters in a direction that rounding decides.
+    What ours does then is in tests/nn/layers/test_layers.py. Nor does an optimizer here divide by gradients that are zero but
+    for rounding: it moves parameters in a direction that rounding decides.
     """
     name, options = case.optimizer
     if name != "sgd":
