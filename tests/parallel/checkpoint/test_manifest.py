@@ -1,6 +1,7 @@
-"""The manifest makes a checkpoint whole: nothing else is ever read, and what is not whole is known by one line."""
+"""The manifest makes a checkpoint whole: nothing else is ever read, and what is not whole is known by one line.
 
-import json
+Damaged manifests are in `tests/fuzz`, and files beside the checkpoints that are not ours in `tests/hostile`.
+"""
 
 import pytest
 
@@ -8,7 +9,6 @@ from gridgrad.parallel.checkpoint import manifest
 from gridgrad.parallel.checkpoint.manifest import (
     NAME,
     Manifest,
-    digest,
     found_in,
     lock,
     new_folder,
@@ -42,20 +42,6 @@ def test_what_is_written_is_read(tmp_path):
     assert new_folder(tmp_path / "new" / "er", 120).name == "step-000000120-2"  # a later run of the same step
 
 
-def test_a_manifest_that_was_damaged_or_means_something_else_is_refused(tmp_path):
-    """Many more of this kind are in `tests/fuzz`."""
-    made = checkpoint(tmp_path, 3, 0.25)
-    path, whole = made.folder / NAME, (made.folder / NAME).read_bytes()
-    content = {name: value for name, value in json.loads(whole).items() if name != "sha256"}
-    other = [content | change for change in ({"step": True}, {"files": []}, {"more": 1}, {"saved": float("nan")})]
-    signed = [json.dumps(one | {"sha256": digest(one)}).encode() for one in other]  # with the checksum of these values
-    for wrong in (b"", b"{}", b"\xff", b"[" * 100_000, whole[:-9], whole.replace(b"0.25", b"0.26"), *signed):
-        path.write_bytes(wrong)
-        with pytest.raises(ValueError, match=f"{path}: damaged"):
-            Manifest.read(made.folder)
-    assert found_in(tmp_path) == ([], {made.folder: f"{path}: damaged"})
-
-
 def test_damaged_files_are_named_and_what_is_not_whole_has_no_manifest(tmp_path):
     made = checkpoint(tmp_path, 3)
     first, second = made.files
@@ -81,11 +67,12 @@ def steps(directory):
 
 
 def test_the_last_ones_and_the_best_one_are_kept(tmp_path):
+    (new_folder(tmp_path, 5) / "rank-0000.h5").write_bytes(b"half")  # an ended job has left it
     values = {10: 0.5, 20: 0.2, 30: None, 40: 0.3, 50: 0.4}
     for step, value in values.items():
         checkpoint(tmp_path, step, value)
         prune(tmp_path, 2)
-    assert steps(tmp_path) == [50, 40, 20]
+    assert steps(tmp_path) == [50, 40, 20] and len(list(tmp_path.glob("step-*"))) == 3
     checkpoint(tmp_path, 60, 0.2)  # as good as the best one, and newer
     prune(tmp_path, 1)
     assert steps(tmp_path) == [60]
@@ -104,20 +91,6 @@ def test_the_newest_is_the_one_that_was_saved_last_even_if_the_clock_goes_back(t
     monkeypatch.setattr(manifest, "time", Clock(2.0))  # it has gone back
     behind = checkpoint(tmp_path, 6, saved=time_to_save(tmp_path))
     assert found_in(tmp_path)[0] == [behind, made[3]]
-
-
-def test_what_ended_jobs_have_left_is_deleted_and_nothing_that_is_not_ours(tmp_path):
-    """More of this kind is in `tests/hostile`."""
-    runs = tmp_path / "runs"
-    checkpoint(runs, 1)
-    (runs / "step-000000003.bak").mkdir()
-    (new_folder(runs, 4) / "notes").write_text("mine")  # in a folder that is ours otherwise
-    (runs / "step-000000006").symlink_to(checkpoint(tmp_path / "other", 7).folder)
-    before = sorted(tmp_path.rglob("*"))
-    left = new_folder(runs, 20)
-    (left / "rank-0000.h5").write_bytes(b"half")
-    prune(runs, 1)
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 @mpi(2)

@@ -7,7 +7,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from mpi4py import MPI
 
 from gridgrad.nn import LOSSES, OPTIMIZERS, SGD, Linear, Sequential, Tanh
 from gridgrad.nn.device import to_host
@@ -29,7 +28,7 @@ SAVED, STEPS = 2, 4
 
 @mpi(2)
 def test_a_network_goes_on_on_another_grid(comm):
-    batches, adam = minibatches(STEPS), partial(OPTIMIZERS["adam"], lr=0.01, eps=1e-3)
+    batches = minibatches(STEPS)
     losses, state = on_first(comm, serial, images(), adam, "cross-entropy", batches)
     with folder(comm) as directory:
         with ProcessGrid(comm, batch=2) as grid:
@@ -115,6 +114,10 @@ def sgd(net):
     return SGD(net, lambda step: 0.1 / (1 + step), 0.5)
 
 
+def adam(net):
+    return OPTIMIZERS["adam"](net, lr=0.01, eps=1e-3)  # small gradients make differences of rounding larger
+
+
 class Worker:
     """The training of one worker on this rank."""
 
@@ -139,7 +142,7 @@ class Worker:
         return [to_host(array).tolist() for array in arrays], protocol.taken, protocol.staleness, protocol.samples
 
 
-def goes_on(comm, text, grids, make_optimizer=sgd):
+def goes_on(comm, text, grids, make_optimizer):
     """Save on the first grid, resume on all: to the last bit on that one. Collective."""
     is_served = text.startswith(("server", "downpour"))  # servers need whole gradients; else ranks divide the optimizer's state
     options = {"reduction": partial(BlockingReduction, update="whole" if is_served else "sharded")}
@@ -167,7 +170,7 @@ def test_every_protocol_goes_on(comm):
     assert TEXTS.keys() == protocol_names.FORMS.keys()
     for name, text in {**TEXTS, "sync": "sync"}.items():
         if comm.size == 1 or name not in (*ASYNCHRONOUS, "sync"):
-            goes_on(comm, text, WORKERS[comm.size])
+            goes_on(comm, text, WORKERS[comm.size], adam if name == "server:bsp" else sgd)  # the server has Adam's state
 
 
 @mpi(2)
@@ -180,7 +183,6 @@ def test_checkpoints_of_workers_come_after_so_many_steps_and_others_are_refused(
             worker.train(20, saver.boundary)
             saver.close()
             assert saver.saved == 4  # after 4, 8, 12 and 16 steps
-            assert saver.comm == MPI.COMM_NULL
         with spread(comm, {"model": 2}, dense()) as (net, workers):
             alone = Worker(net, workers, "local:3", sgd).participants
             with pytest.raises(ValueError, match="has 2 workers, .* batch=2"):

@@ -164,40 +164,29 @@ def test_a_full_disk_costs_one_checkpoint_and_is_said_in_a_line(comm):
         assert newest(comm, directory).manifest.step == 100
 
 
-def no_room(*arguments):
-    raise MemoryError("no room")
-
-
-def refuse(*arguments):
-    raise PermissionError(13, "Permission denied", "others")
-
-
-SABOTAGE = {  # what is done to the folder of a checkpoint before it is complete
-    "short": lambda path: os.truncate(path / "rank-0001.h5", PAGE),
-    "manifest": lambda path: (path / f"{NAME}.new").mkdir(),
-}
-
-
 @mpi(2)
-def test_what_goes_wrong_before_a_checkpoint_is_complete_costs_that_one_on_all_ranks(comm, monkeypatch):
+def test_what_goes_wrong_on_one_rank_costs_that_checkpoint_on_all(comm, monkeypatch):
+    def fail(error):
+        raise error
+
     with folder(comm) as directory, training_with(comm, directory) as (training, saver, lines):
         save(saver, 1)
         before = on_root(comm, lambda: content_of(directory))
-        for step, (name, action) in enumerate(SABOTAGE.items(), 2):
-            saver.save(step)
-            saver._writing.thread.join()
-            comm.Barrier()
-            on_root(comm, partial(action, path_of(directory, step)))
-            with pytest.raises(UserError, match=f"the checkpoint after step {step} can not be written: .*step-{step:09d}"):
-                saver.complete()
-            assert on_root(comm, lambda: content_of(directory)) == before, name
+        saver.save(2)
+        saver._writing.thread.join()
+        comm.Barrier()
+        on_root(comm, lambda: os.truncate(path_of(directory, 2, "rank-0001.h5"), PAGE))
+        with pytest.raises(UserError, match="the checkpoint after step 2 can not be written: .*step-000000002"):
+            saver.complete()
         with monkeypatch.context() as patch:
-            patch.setattr(saver_module, "write_shard", no_room if comm.rank == 1 else write_shard)
-            with pytest.raises(UserError, match="after step 50 can not be written: .*no room"):
-                save(saver, 50)
-        monkeypatch.setattr(manifest, "prune", refuse)  # trouble with older ones does not cost the new one
-        save(saver, 100)
-        assert newest(comm, directory).manifest.step == 100
+            if comm.rank == 1:
+                patch.setattr(saver_module, "write_shard", lambda *arguments: fail(MemoryError("no room")))
+            with pytest.raises(UserError, match="after step 3 can not be written: .*no room"):
+                save(saver, 3)
+        assert on_root(comm, lambda: content_of(directory)) == before
+        monkeypatch.setattr(manifest, "prune", lambda *arguments: fail(PermissionError(13, "Permission denied", "others")))
+        save(saver, 4)  # trouble with older ones does not cost the new one
+        assert newest(comm, directory).manifest.step == 4
         assert lines[-1:] == ["warning: older checkpoints can not be deleted: others: Permission denied"] * (comm.rank == 0)
 
 
@@ -209,26 +198,21 @@ def test_a_checkpoint_that_ends_early_anywhere_is_passed_over_for_the_one_before
     with folder(comm) as directory, training_with(comm, directory) as (training, saver, _):
         for step in (1, 2):
             save(saver, step)
-        cut = comm.bcast(on_root(comm, lambda: content_of(path_of(directory, 2))))
-        assert {path.name for path in cut} == {NAME, "rank-0000.h5", "rank-0001.h5"}
-        for path, content in cut.items():
-            for end in (*range(0, len(content), 2 * PAGE), len(content) - 2, None):
+        for path, content in comm.bcast(on_root(comm, lambda: content_of(path_of(directory, 2)))).items():
+            for end in (0, len(content) // 2, len(content) - 2):
                 comm.Barrier()
-                on_root(comm, lambda: path.unlink() if end is None else os.truncate(path, end))  # noqa: B023
+                on_root(comm, lambda: os.truncate(path, end))  # noqa: B023
                 said = []
                 assert newest(comm, directory, said.append).manifest.step == 1
-                words = f"passed over: {path}" if path.name == NAME else f"passed over, since damaged: {path}"
-                if path.name != NAME or end is not None:  # a folder without a manifest was never a checkpoint
-                    assert len(said) == 1 and all(line.startswith(words) for line in said)
+                words = "passed over" if path.name == NAME else "passed over, since damaged"
+                assert len(said) == 1 and said[0].startswith(f"{words}: {path}") and "\n" not in said[0]
                 comm.Barrier()
                 on_root(comm, lambda: path.write_bytes(content))  # noqa: B023
-        assert newest(comm, directory).manifest.step == 2 and found_in(directory)[1] == {}
+        assert newest(comm, directory).manifest.step == 2
 
 
 @mpi(2)
-def test_a_checkpoint_that_can_not_be_read_is_passed_over_and_kept_and_without_another_one_nothing_begins_anew(
-    comm, monkeypatch
-):
+def test_a_checkpoint_that_can_not_be_read_is_kept_and_without_another_one_nothing_begins_anew(comm, monkeypatch):
     with folder(comm) as directory, training_with(comm, directory, keep=1) as (training, saver, _):
         save(saver, 2)
         broken, read, said = path_of(directory, 2), manifest.Manifest.damage, []
@@ -239,16 +223,12 @@ def test_a_checkpoint_that_can_not_be_read_is_passed_over_and_kept_and_without_a
             return read(one, entry)
 
         monkeypatch.setattr(manifest.Manifest, "damage", hiccup)
-        with pytest.raises(
-            UserError, match="no checkpoint in .* can be used .*: mend what hinders reading, or begin in another"
-        ):
+        with pytest.raises(UserError, match="no checkpoint in .* can be used .*: mend what hinders reading"):
             newest(comm, directory, said.append)
         assert said == [f"passed over, since unreadable: {broken / 'rank-0001.h5'}: Input/output error"]
         saver.has(1, {broken})
         for step in (3, 4):
             save(saver, step)
-        found = newest(comm, directory)
-        assert found.manifest.step == 4 and found.passed_over == set()
-        assert on_root(comm, lambda: sorted(path.name for path in Path(directory).glob("step-*"))) in (
-            None, [broken.name, "step-000000004"]
-        )  # fmt: skip
+        assert newest(comm, directory).manifest.step == 4
+        comm.Barrier()
+        assert sorted(path.name for path in Path(directory).glob("step-*")) == [broken.name, "step-000000004"]

@@ -4,11 +4,12 @@ import sys
 import time
 from functools import partial
 
+import numpy as np
 from mpi4py import MPI
 
 import parallel.job.run
-from gridgrad.nn import Linear, Sequential
-from gridgrad.parallel import parallelize
+from gridgrad.nn import MSE, SGD, Linear, Sequential
+from gridgrad.parallel import parallelize, resumable_steps
 from gridgrad.parallel.job.run import UserError, run
 
 comm = MPI.COMM_WORLD
@@ -34,10 +35,15 @@ def hang():
     comm.Barrier()
 
 
-def own_hook():
-    """Of a user's own script."""
+def script():
+    """Of a user, with a hook of its own and without `run`; it fails while a checkpoint is under way."""
     sys.excepthook = lambda *_: print(f"the user's own hook on rank {comm.rank}", file=sys.stderr, flush=True)
-    parallelize([Linear(3, 2)] if is_last else Sequential([Linear(3, 2)]), f"batch={comm.size}")
+    net = parallelize(Sequential([Linear(3, 2)], input_shape=(3,)), f"batch={comm.size}")
+    optimizer = SGD(net, 0.1)
+    for step in resumable_steps(net, optimizer, sys.argv[2], 9, checkpoint_steps=3):
+        net.learn(np.ones((6, 3)), np.ones((6, 2)), MSE(), optimizer)
+        if step == 3 and is_last:
+            fail(ZeroDivisionError("on one rank"))
 
 
 WAYS = {
@@ -48,4 +54,4 @@ WAYS = {
 
 if __name__ == "__main__":
     way = sys.argv[1]
-    own_hook() if way == "script_with_a_hook" else run(WAYS[way])  # a script does not call `run`
+    script() if way == "script" else run(WAYS[way])

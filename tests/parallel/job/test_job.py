@@ -13,21 +13,24 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments.launching.start_ranks import mpiexec
+from gridgrad.parallel.checkpoint.manifest import found_in
+from gridgrad.parallel.choose.parallelize import of_first
 from gridgrad.parallel.job import own_process, waiting
-from gridgrad.parallel.job.run import UserError, check_launcher, check_size, one_line, promised_ranks
-from gridgrad.parallel.job.waiting import sleep_until
+from gridgrad.parallel.job.run import UserError, check_launcher, check_size, on_root, one_line, promised_ranks
+from gridgrad.parallel.job.waiting import broadcast, sleep_until
 from tests.clock import Clock
 from tests.killer import orphaned_segments, segments_of
+from tests.mpi import mpi
 
 LIMIT = 300  # seconds after which something hangs, however busy the machine is: it takes some seconds where nothing else runs
 
 
-@pytest.fixture(autouse=True)
-def nothing_left():
-    """No process of a job of this test, and no shared-memory segment that came with it, remains."""
+@pytest.fixture
+def job():
+    """A function that runs `failing.py`. No process of a job of the test, and no shared-memory segment of one, remains."""
     sessions = f"{tempfile.gettempdir()}/ompi.*/pid.*"  # folders of one mpiexec each
     started, before = time.time(), set(glob.glob(sessions))
-    yield
+    yield lambda *words, timeout=LIMIT: mpiexec(3, ["-m", "tests.parallel.job.failing", *words], timeout)
     assert set(glob.glob(sessions)) <= before
     assert comes_true(lambda: not orphaned_segments(started))
     assert not processes_running("tests.parallel.job.failing")
@@ -53,29 +56,24 @@ def processes_running(*words):
     return found
 
 
-def job(way, ranks=3, timeout=LIMIT):
-    return mpiexec(ranks, ["-m", "tests.parallel.job.failing", way], timeout)
-
-
 # ----- what is said, and the status
 
 
-def test_an_expected_error_is_one_line_also_if_it_is_of_one_rank():
+def test_an_expected_error_is_one_line_also_if_it_is_of_one_rank(job):
     finished = job("lonely_user_error")
     line = "[rank 2] error: only here\n"
     assert finished.status == 2 and finished.stderr.count(line) == 1 and "Traceback" not in finished.stderr
 
 
-@pytest.mark.parametrize(("way", "words"), [
-    ("exception", "ZeroDivisionError: on one rank"),
-    ("script_with_a_hook", "ValueError: parallelize takes a Sequential, not a list"),
-])  # fmt: skip
-def test_any_other_exception_on_one_rank_ends_the_job_with_its_traceback(way, words):
-    """Also in a user's script without `run`, where the hook that was there is called, too."""
-    finished = job(way)
-    assert finished.status not in (0, None)
-    assert f"[rank 2] {words}" in finished.stderr and "[rank 2] Traceback (most recent call last):" in finished.stderr
-    assert ("the user's own hook on rank 2" in finished.stderr) == (way == "script_with_a_hook")
+@pytest.mark.parametrize("way", ["exception", "script"])
+def test_any_other_exception_on_one_rank_ends_the_job_with_its_traceback(way, job, tmp_path):
+    """Also in a user's script, where the hook that was there is called, too; the checkpoint under way is whole or none."""
+    finished = job(way, str(tmp_path))
+    assert finished.status not in (0, None) and "[rank 2] ZeroDivisionError: on one rank" in finished.stderr
+    assert "[rank 2] Traceback (most recent call last):" in finished.stderr
+    assert ("the user's own hook on rank 2" in finished.stderr) == (way == "script")
+    found, passed_over = found_in(tmp_path)
+    assert {checkpoint.step for checkpoint in found} <= {3} and not passed_over
 
 
 def test_messages_are_one_line():
@@ -89,12 +87,13 @@ def test_messages_are_one_line():
 # ----- ends from outside
 
 
-def test_a_hung_rank_is_ended_by_the_watchdog():
+def test_a_hung_rank_is_ended_by_the_watchdog(job):
     """Without one it would take 1000 seconds, and end well."""
     finished = job("hung", timeout=3)
     assert finished.status is None and "ended by the watchdog after 3 s" in finished.stderr
 
 
+@pytest.mark.usefixtures("job")
 def test_killing_the_launching_program_ends_its_job(tmp_path):
     out = tmp_path / "s.jsonl"
     arguments = ["--nets", "mlp:8,relu", "--ranks", "2", "--steps", str(10**7), "--out", out]
@@ -148,14 +147,30 @@ def test_open_mpis_launcher_is_refused_before_another_library_dies_of_it():
 # ----- waiting
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(waiting, "time", clock)
-    return clock
+@mpi(3, timeout=60)
+def test_what_the_first_rank_does_alone_is_waited_for_asleep(comm, monkeypatch):
+    """It ends when all others sleep, and never if one spins in a collective of MPI."""
+    own, told, sleep = comm.Dup(), [], waiting.time.sleep
+
+    def alone():
+        for rank in range(1, comm.size):
+            own.recv(source=rank)
+
+    def nap(seconds):
+        if comm.rank and not told:
+            told.append(True)
+            own.send("asleep", 0)
+        sleep(seconds)
+
+    monkeypatch.setattr(waiting.time, "sleep", nap)
+    for action in (on_root, of_first, lambda comm, alone: broadcast(comm, None if comm.rank else alone())):
+        told.clear()
+        action(comm, alone)
+    own.Free()
 
 
-def test_naps_grow_with_the_time_since_something_happened_and_waiting_ends_in_time(clock):
+def test_naps_grow_with_the_time_since_something_happened_and_waiting_ends_in_time(monkeypatch):
+    monkeypatch.setattr(waiting, "time", clock := Clock())
     assert sleep_until(lambda: True) and clock.naps == []
     assert sleep_until(lambda: clock.now > 60)
     waited = np.cumsum([0, *clock.naps[:-1]])

@@ -24,8 +24,6 @@ def samples(count, kind="classes"):
 
 def stripe(group, count, how="even"):
     """The indices of the samples that a worker has at first."""
-    if how == "at the last":
-        return np.arange(count) if group.rank == group.size - 1 else np.arange(0)
     weights = tuple(range(group.size)) if how == "uneven" and group.size > 1 else (1,) * group.size  # the first one has none
     return np.arange(count)[Partition.weighted(count, weights).part(group.rank)]
 
@@ -54,10 +52,10 @@ def everywhere(comm, way, *arguments, **options):
 WAYS = {"exchange": exchange_halves, "shuffle": shuffle}
 
 
-@mpi(1, 2, 3, 5, 8, long=(8,))
+@mpi(1, 2, 5)
 def test_every_sample_is_at_one_worker(comm):
     for way in WAYS.values():
-        for count, how in ((0, "even"), (1, "even"), (7, "uneven"), (COUNT, "uneven"), (COUNT, "at the last")):
+        for count, how in ((1, "even"), (7, "uneven"), (COUNT, "uneven")):
             found, _ = everywhere(comm, way, count, how, rounds=2)
             for some in zip(*found, strict=True):
                 assert np.array_equal(np.sort(np.concatenate(some)), np.arange(count))
@@ -76,18 +74,13 @@ def test_the_bytes_are_those_of_the_samples_that_move_in_however_many_messages(c
         partner = next((a + b - comm.rank for a, b in pairs(comm.size, SEED, 1) if comm.rank in (a, b)), None)
         came, theirs = np.setdiff1d(found[comm.rank][1], found[comm.rank][0]), [] if partner is None else found[partner][0]
         assert np.isin(came, theirs).all() and len(came) == min(len(found[comm.rank][0]), len(theirs)) // 2
-        record = tally.records["exchange: samples", "exchange"]
-        assert record.bytes == len(came) * SAMPLE
-        assert most == 20 or record.messages == parallel_sgd.ARRAYS * (partner is not None)
-        assert most > 20 or partner is None or record.messages > 3 * parallel_sgd.ARRAYS
+        assert tally.records["exchange: samples", "exchange"].bytes == len(came) * SAMPLE
         dealt, tally = everywhere(comm, shuffle, COUNT)
-        record, drawn = tally.records["shuffle: samples", "all-to-all"], len(dealt[comm.rank][0])
-        assert record.bytes == len(np.setdiff1d(dealt[comm.rank][0], dealt[comm.rank][1])) * SAMPLE
-        assert most > 20 or record.calls > 3
-        assert tally.records["shuffle: drawn labels", "gather"].bytes == (24 * drawn if comm.rank else 0)
+        left = np.setdiff1d(dealt[comm.rank][0], dealt[comm.rank][1])
+        assert tally.records["shuffle: samples", "all-to-all"].bytes == len(left) * SAMPLE
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5, 8])
+@pytest.mark.parametrize("workers", [1, 5, 8])
 def test_pairs_are_those_of_a_tournament(workers):
     rounds = workers - 1 if workers % 2 == 0 else workers
     found = [pairs(workers, 5, number) for number in range(rounds)]
@@ -99,7 +92,7 @@ def test_pairs_are_those_of_a_tournament(workers):
     assert workers < 3 or len({tuple(map(frozenset, pairs(workers, seed, 0))) for seed in range(20)}) > 1
 
 
-@mpi(1, 2, 3, 5)
+@mpi(2, 5)
 def test_a_shuffle_spreads_classes_and_values(comm):
     targets = samples(COUNT)[1]
     for draws, most in ((2, comm.size), (256, 1)):  # if all labels are drawn, each class is a stratum

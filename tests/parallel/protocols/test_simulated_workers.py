@@ -24,47 +24,48 @@ def each(*functions):
     return lambda workers: functions[min(workers.rank, len(functions) - 1)](workers)
 
 
-def inbox(workers, kind="note"):
-    """A list to which each message of this kind adds (time, source, numbers, bytes)."""
-    found = []
-    workers.handle(kind, lambda source, numbers, array: found.append((workers.now(), source, numbers[0], bytes(array))))
-    return found
+def send_notes(count, to=0, pause=0.0):
+    """A function with which a worker sends so many numbers to another one."""
+
+    def send(workers):
+        workers.handle("note", None)
+        for number in range(count):
+            workers.send(to, "note", (number,), None)
+            workers.compute(pause)
+
+    return send
 
 
-def send_notes(workers, to, count, array=None, pause=0.0):
-    workers.handle("note", None)
-    for number in range(count):
-        workers.send(to, "note", (number,), array)
-        workers.compute(pause)
+def receive_notes(count):
+    """A function with which a worker returns [(time, source, number) of each message, ..]."""
 
+    def receive(workers):
+        found = []
+        workers.handle("note", lambda source, numbers, array: found.append((workers.now(), source, numbers[0])))
+        workers.wait_until(lambda: len(found) == count)
+        return found
 
-def receive_notes(workers, count):
-    found = inbox(workers)
-    workers.wait_until(lambda: len(found) == count)
-    return found
+    return receive
 
 
 # ----- messages
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [  # a link sends one message after another, and those of others do not wait; or so does the receiver serve them
-        ({"byte_seconds": 1.0}, [(49.0, 1, 0), (49.0, 2, 0), (97.0, 1, 1), (97.0, 2, 1)]),
-        ({"serve_seconds": 4.0 / HEADER}, [(5.0, 1, 0), (9.0, 1, 1), (13.0, 2, 0), (17.0, 2, 1)]),
-    ],
-)
+@pytest.mark.parametrize(("options", "expected"), [
+    # A link sends one message after another, and those of others do not wait; or so does the receiver serve them.
+    ({"byte_seconds": 1.0}, [(49.0, 1, 0), (49.0, 2, 0), (97.0, 1, 1), (97.0, 2, 1)]),
+    ({"serve_seconds": 4.0 / HEADER}, [(5.0, 1, 0), (9.0, 1, 1), (13.0, 2, 0), (17.0, 2, 1)]),
+])  # fmt: skip
 def test_messages_wait_for_earlier_ones_on_the_link_and_at_the_receiver(options, expected):
-    simulation = Simulation(3, latency=1.0, **options)
-    found, *_ = simulation.run(each(lambda w: receive_notes(w, 4), lambda w: send_notes(w, 0, 2)))
-    assert [(time, source, number) for time, source, number, _ in found] == expected
+    found, *_ = Simulation(3, latency=1.0, **options).run(each(receive_notes(4), send_notes(2)))
+    assert found == expected
 
 
 def test_messages_between_two_workers_stay_in_order_though_some_are_delayed():
     simulation = Simulation(2, latency=1.0, delayed=(0.25, 1.5))
-    _, found = simulation.run(each(lambda w: send_notes(w, 1, 400, pause=1.0), lambda w: receive_notes(w, 400)))
-    assert [number for _, _, number, _ in found] == list(range(400))
-    delays = [time - number - 1.0 for time, _, number, _ in found]
+    found, _ = simulation.run(each(receive_notes(400), send_notes(400, pause=1.0)))
+    assert [number for _, _, number in found] == list(range(400))
+    delays = [time - number - 1.0 for time, _, number in found]
     late = [delay == 1.5 for delay in delays]
     assert 60 <= sum(late) <= 140
     for earlier, this, delay in zip(late, late[1:], delays[1:], strict=False):
@@ -119,37 +120,14 @@ def test_an_all_reduce_sums_in_the_order_of_the_workers(size):
         assert record.seconds == pytest.approx(rank + ring, rel=1e-12)
 
 
-# ----- what goes wrong
-
-
-def wait(workers):
-    try:
-        workers.wait_until(lambda: False)
-    except Exception:  # must not get in the way
-        workers.wait_until(lambda: False)
-
-
-def send_and(handler):
-    """The first worker sends a note to the second one, which handles it."""
-
-    def compute(workers):
-        workers.handle("note", lambda *_: handler(workers))
-        workers.compute(8.0)
-
-    return lambda workers: send_notes(workers, 1, 1), compute
-
-
-@pytest.mark.parametrize(
-    ("functions", "error", "words"),
-    [
-        ((wait, lambda w: None, lambda w: w.all_reduce(np.ones(1), "sum")), RuntimeError, "deadlock: worker 0 waits"),
-        (send_and(lambda w: 1 / 0), ZeroDivisionError, "in worker 1 of 3 in a simulation, at 0 s"),
-    ],
-)
-def test_what_goes_wrong_with_one_worker_ends_all_and_says_where(functions, error, words):
+@pytest.mark.parametrize(("action", "error", "words"), [
+    (lambda workers: workers.wait_until(lambda: False), RuntimeError, "deadlock: worker 0 waits"),
+    (lambda workers: workers.rank != 1 or 1 / 0, ZeroDivisionError, "in worker 1 of 3 in a simulation, at 0 s"),
+])  # fmt: skip
+def test_what_goes_wrong_with_one_worker_ends_all_and_says_where(action, error, words):
     before = threading.active_count()
     with pytest.raises(error) as caught:
-        Simulation(3).run(each(*functions))
+        Simulation(3).run(action)
     assert words in " ".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
     assert threading.active_count() == before
 

@@ -1,22 +1,9 @@
-"""What a network on a grid gives beside training: the gradient of its input, outputs of whole inputs, its state and memory."""
+"""What a network on a grid gives beside training: the gradient of its input, outputs of whole inputs, its memory."""
 
 import numpy as np
 import pytest
 
-from gridgrad.nn import (
-    MSE,
-    BatchNorm,
-    Concat,
-    Context,
-    Conv2d,
-    Flatten,
-    Linear,
-    MaxPool2d,
-    ReLU,
-    Residual,
-    Sequential,
-    Tanh,
-)
+from gridgrad.nn import MSE, BatchNorm, Concat, Context, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, Tanh
 from gridgrad.nn.device import to_device, to_host
 from gridgrad.parallel import ProcessGrid, parallelize
 from tests.mpi import mpi
@@ -24,10 +11,6 @@ from tests.mpi import mpi
 
 def mlp(seed=0):
     return Sequential([Linear(7, 11), ReLU(), Linear(11, 3)], seed, np.float64)
-
-
-def normalised():
-    return Sequential([Tanh(), BatchNorm(7), Linear(7, 3)], dtype=np.float64)
 
 
 def branching():
@@ -42,7 +25,6 @@ def images():
 
 PLANS = {
     mlp: ("out,in", "in,out", "replicate,out", "redundant,out", "laugier"),
-    normalised: ("out", "in", "replicate", "redundant"),
     branching: ("out", "in", "fewest-bytes"),
     images: ("out", "conv=out,linear=in", "conv=redundant,linear=in", "conv=height,linear=out"),
 }
@@ -78,8 +60,7 @@ def test_each_rank_gets_the_whole_gradient_of_its_input_block(comm):
 
 @mpi(4)
 def test_the_whole_input_is_predicted_in_the_order_of_its_samples(comm):
-    """With the plan "replicate", `model` divides the samples before `height` does, so the blocks of consecutive ranks are not
-    consecutive samples."""
+    """Blocks of consecutive ranks are not consecutive samples here: `model` divides these before `height` does."""
     x = np.random.default_rng(3).standard_normal((7, 6, 4, 2))
     expected = images().predict(x)
     with ProcessGrid(comm, height=2, model=2) as grid:
@@ -87,28 +68,6 @@ def test_the_whole_input_is_predicted_in_the_order_of_its_samples(comm):
         found = net.predict(x)
         assert (found is None) == (comm.rank > 0)
         assert comm.rank or np.allclose(found, expected, rtol=1e-10, atol=1e-12)
-
-
-@mpi(4)
-def test_the_state_is_gathered_to_the_first_rank_and_loaded_from_it(comm):
-    """Each block travels once, from the first of the ranks that have it, but for those that rank 0 has itself."""
-    trained = mlp(seed=8)
-    trained.params[:] += 1
-    expected = trained.state_dict()
-    with ProcessGrid(comm, batch=2, model=2) as grid:
-        net = parallelize(trained, grid, "out")
-        grid.tally.clear()
-        state, sent = net.state_dict(), sum(record.bytes for record in grid.tally.records.values())
-        held = 8 * sum(p.size for _, p in net.parameters if p.layout.sharded)
-        assert (state is None) == (comm.rank > 0)
-        assert sent <= held and (sent > 0) == (comm.rank > 0 and grid.coordinates["batch"] == 0)
-        other = parallelize(mlp(seed=1), grid, "out")
-        other.load_state_dict(state)
-        found = [net.state_dict(everywhere=True), other.state_dict(everywhere=True)]
-        for loaded in found:
-            assert all(np.allclose(loaded[name], value, rtol=0, atol=1e-15) for name, value in expected.items())
-        with pytest.raises(ValueError, match="rank 0 has no state"):
-            net.load_state_dict(None)
 
 
 @mpi(4)
