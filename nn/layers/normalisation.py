@@ -122,11 +122,11 @@ class BatchNorm(Layer):
         totals[:channels] = sums[0] + rows * near.astype(xp.float64)
         totals[channels] = rows
         self.sum_over_ranks(totals)
-        kept.count = xp.maximum(totals[channels], 1)  # on the device, so that nobody waits for it
+        kept.count = max(float(totals[channels]), 1.0)
         mean = totals[:channels] / kept.count
         apart = mean - near
         squares = self.sum_over_ranks(sums[1] - 2 * apart * sums[0] + rows * apart * apart)
-        for buffer, newest in (self.mean, mean), (self.variance, squares / xp.maximum(kept.count - 1, 1)):
+        for buffer, newest in (self.mean, mean), (self.variance, squares / max(kept.count - 1, 1.0)):
             old = buffer.value * (1 - self.momentum)
             buffer.value[...] = old + self.momentum * newest.astype(old.dtype)
         return mean, xp.maximum(squares / kept.count, 0)
@@ -136,7 +136,7 @@ class BatchNorm(Layer):
         totals = xp.empty(len(near) + 1, xp.float64)
         fused("totals", sums, near, rows, totals)
         self.sum_over_ranks(totals)
-        kept.count = xp.maximum(totals[-1], 1)
+        kept.count = xp.maximum(totals[-1], 1)  # on the device, so that nobody waits for it
         mean, squares = fused("moments", totals[:-1], kept.count, near, sums[0], sums[1], rows)
         self.sum_over_ranks(squares)
         running = (buffer.value for buffer in self.buffers)
