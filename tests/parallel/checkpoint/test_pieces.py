@@ -60,13 +60,6 @@ def test_random_pieces_cover_an_array_once_and_any_piece_is_assembled_from_them(
             assert filled(piece, pieces) == read().tolist(), seed
 
 
-def test_dimensions_may_be_combined_otherwise_and_what_no_piece_has_is_zero():
-    whole = np.arange(1.0, 31).reshape(3, 2, 5)
-    pieces = pieces_of(np.random.default_rng(1), whole, [(slice(0, 2), slice(0, 2), slice(0, 5))])
-    wanted = Piece("w", (6, 5), (np.array([0, 3, 5]), slice(1, 4)), 0, 9)
-    assert filled(wanted, pieces) == [2, 3, 4, 17, 18, 19, 0, 0, 0]
-
-
 def test_of_what_ranks_have_each_element_is_written_once():
     for seed in range(CASES):
         rng = np.random.default_rng([seed, 2])
@@ -80,8 +73,6 @@ def test_of_what_ranks_have_each_element_is_written_once():
             for start, end in mine:
                 had[start:end] = 1
         assert np.array_equal(count, had), seed
-    shares = [share([[(2, 9), (20, 30)]] * 4, rank) for rank in range(4)]  # where all have the same, about equally much
-    assert shares == [[(2, 4), (20, 23)], [(4, 6), (23, 26)], [(6, 8), (26, 28)], [(8, 9), (28, 30)]]
 
 
 # ----- the file of a rank

@@ -99,9 +99,8 @@ def test_messages_of_a_worker_are_handled_in_their_order_whenever_they_are_compl
 # ----- computing and all-reduces
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_an_all_reduce_sums_in_the_order_of_the_workers(size):
-    values = np.random.default_rng(0).normal(size=(size, 7)).astype(np.float32)
+def test_an_all_reduce_sums_in_the_order_of_the_workers_and_takes_the_time_of_a_ring():
+    size, values = 3, np.random.default_rng(0).normal(size=(3, 7)).astype(np.float32)
 
     def run(workers):
         array = values[workers.rank].copy()
@@ -114,10 +113,8 @@ def test_an_all_reduce_sums_in_the_order_of_the_workers(size):
         assert array.tobytes() == sum(values[1:], values[0]).tobytes()
     ring = 2 * (size - 1) * (2.0**-10 + 4 * 7 / size * 2.0**-20)
     assert simulation.time == pytest.approx(size + ring, rel=1e-12)
-    for rank, workers in enumerate(simulation.workers if size > 1 else ()):
-        record = workers.tally.records[BETWEEN_WORKERS, "all-reduce"]
-        assert record.bytes == 4 * all_reduce_elements(7, size, rank)
-        assert record.seconds == pytest.approx(rank + ring, rel=1e-12)
+    for rank, workers in enumerate(simulation.workers):
+        assert workers.tally.records[BETWEEN_WORKERS, "all-reduce"].bytes == 4 * all_reduce_elements(7, size, rank)
 
 
 @pytest.mark.parametrize(("action", "error", "words"), [
