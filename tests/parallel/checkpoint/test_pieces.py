@@ -40,13 +40,6 @@ def pieces_of(rng, whole, blocks):
     return found
 
 
-def filled(wanted, pieces):
-    """The elements of a Piece, from [(Piece, function that returns its elements)]."""
-    out = np.zeros(len(wanted))
-    fill(out, wanted, pieces)
-    return out.tolist()
-
-
 def test_random_pieces_cover_an_array_once_and_any_piece_is_assembled_from_them():
     for seed in range(CASES):
         rng = np.random.default_rng(seed)
@@ -57,7 +50,9 @@ def test_random_pieces_cover_an_array_once_and_any_piece_is_assembled_from_them(
                 put(count, block, take(count, block) + 1)
         assert (count == 1).all(), seed
         for piece, read in pieces_of(rng, whole, random_blocks(rng, whole.shape, 2)):
-            assert filled(piece, pieces) == read().tolist(), seed
+            found = np.zeros(len(piece))
+            fill(found, piece, pieces)
+            assert found.tolist() == read().tolist(), seed
 
 
 def test_of_what_ranks_have_each_element_is_written_once():
@@ -77,12 +72,10 @@ def test_of_what_ranks_have_each_element_is_written_once():
 
 # ----- the file of a rank
 
+BLOCK = np.array([0, 2, 3]), slice(1, 4)
 PIECES = {
-    "network/parameters": [
-        Piece("0.weight", (4, 5), (np.array([0, 2, 3]), slice(1, 4)), 2, 7),
-        Piece("0.bias", (5,), (slice(0, 5),), 0, 5),
-    ],
-    "optimizer/scaled_velocity": [Piece("0.weight", (4, 5), (np.array([0, 2, 3]), slice(1, 4)), 0, 9)],
+    "network/parameters": [Piece("0.weight", (4, 5), BLOCK, 2, 7), Piece("0.bias", (5,), (slice(0, 5),), 0, 5)],
+    "optimizer/scaled_velocity": [Piece("0.weight", (4, 5), BLOCK, 0, 9)],
     "network/buffers": [],
 }
 NUMBERS = {"network": {"step": 12}, "progress": {"epochs": 1, "best": None}}

@@ -19,15 +19,10 @@ def samples(count):
     return np.arange(count * 6, dtype=np.uint8).reshape(count, 2, 3), np.sort(classes).astype(np.int32)
 
 
-def stripe(group, count, how="even"):
-    """The indices of the samples that a worker has at first."""
-    weights = tuple(range(group.size)) if how == "uneven" and group.size > 1 else (1,) * group.size  # the first one has none
-    return np.arange(count)[Partition.weighted(count, weights).part(group.rank)]
-
-
-def moved(way, group, count, how="even", rounds=1, **options):
+def moved(way, group, count, rounds=1, **options):
     """The indices of this worker's samples before and after each round of a way to move them, a list."""
-    (inputs, targets), mine = samples(count), stripe(group, count, how)
+    weights = tuple(range(group.size)) if group.size > 1 else (1,)  # the first one has no samples
+    (inputs, targets), mine = samples(count), np.arange(count)[Partition.weighted(count, weights).part(group.rank)]
     held, found = (inputs[mine], targets[mine], mine), [mine]
     for number in range(1, rounds + 1):
         held = way(group, *held, SEED, number, **options)
@@ -46,14 +41,11 @@ def everywhere(comm, way, *arguments, **options):
     return comm.allgather(moved(way, Group(comm, tally), *arguments, **options)), tally
 
 
-WAYS = {"exchange": exchange_halves, "shuffle": shuffle}
-
-
 @mpi(1, 2, 5)
 def test_every_sample_is_at_one_worker(comm):
-    for way in WAYS.values():
-        for count, how in ((1, "even"), (7, "uneven"), (COUNT, "uneven")):
-            found, _ = everywhere(comm, way, count, how, rounds=2)
+    for way in (exchange_halves, shuffle):
+        for count in (1, 7, COUNT):
+            found, _ = everywhere(comm, way, count, rounds=2)
             for some in zip(*found, strict=True):
                 assert np.array_equal(np.sort(np.concatenate(some)), np.arange(count))
             sizes = [len(rounds[-1]) for rounds in found]
@@ -81,7 +73,7 @@ def test_the_bytes_are_those_of_the_samples_that_move_in_however_many_messages(c
 def test_a_shuffle_spreads_classes(comm):
     targets = samples(COUNT)[1]
     for draws, most in ((2, comm.size), (256, 1)):  # if all labels are drawn, each class is a stratum
-        found, _ = everywhere(comm, shuffle, COUNT, "uneven", draws=draws)
+        found, _ = everywhere(comm, shuffle, COUNT, draws=draws)
         counts = np.array([np.bincount(targets[rounds[1]], minlength=CLASSES) for rounds in found])
         assert (np.ptp(counts, axis=0) <= most).all()
 
