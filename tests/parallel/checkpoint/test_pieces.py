@@ -55,6 +55,13 @@ def test_random_pieces_cover_an_array_once_and_any_piece_is_assembled_from_them(
             assert found.tolist() == read().tolist(), seed
 
 
+def test_an_array_may_have_had_another_shape_and_what_no_piece_has_is_zero():
+    whole, found = np.arange(1.0, 31).reshape(3, 2, 5), np.zeros(9)
+    pieces = pieces_of(np.random.default_rng(1), whole, [(slice(0, 2), slice(0, 2), slice(0, 5))])
+    fill(found, Piece("w", (6, 5), (np.array([0, 3, 5]), slice(1, 4)), 0, 9), pieces)
+    assert found.tolist() == [2, 3, 4, 17, 18, 19, 0, 0, 0]
+
+
 def test_of_what_ranks_have_each_element_is_written_once():
     for seed in range(CASES):
         rng = np.random.default_rng([seed, 2])
@@ -98,9 +105,8 @@ def test_what_is_written_is_read(tmp_path, dtype):
     assert entry == {"name": "rank-0007.h5", "size": path.stat().st_size, "sha256": sha256(path)}
     shard = Shard(path)
     assert shard.worker == 2 and shard.numbers == NUMBERS
-    found = [parts for parts in shard.parts.values()]
-    assert repr([piece for ((piece, _),) in found]) == repr(sum(PIECES.values(), []))
-    assert [first for ((_, first),) in found] == [0, 5, 0]  # where their elements begin
+    assert repr([piece for ((piece, _),) in shard.parts.values()]) == repr(sum(PIECES.values(), []))
+    assert [first for ((_, first),) in shard.parts.values()] == [0, 5, 0]  # where their elements begin
     for name, array in arrays(dtype).items():
         assert shard.array(name).dtype == array.dtype and np.array_equal(shard.array(name), array)
     with pytest.raises(ValueError, match="no array logs/progress/others"):

@@ -87,8 +87,6 @@ def test_messages_are_one_line():
     assert one_line(ValueError("a\n  b")) == "a b" and one_line(ValueError()) == "ValueError"
     assert one_line(ValueError("\udcff \x1b[31m")) == "\\udcff \\x1b[31m"
     assert one_line(FileNotFoundError(2, "No such file", b"\xff\x07")) == "\\udcff\\x07: No such file"
-    long = one_line(ValueError("begin " + "x" * 100_000 + " end"))
-    assert long.startswith("begin ") and long.endswith(" end") and len(long) < 1300
 
 
 # ----- ends from outside

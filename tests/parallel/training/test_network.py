@@ -1,7 +1,6 @@
-"""What a network on a grid gives beside training: the gradient of its input, outputs of whole inputs, its memory."""
+"""What a network on a grid gives beside training: the gradient of its input, and outputs of whole inputs."""
 
 import numpy as np
-import pytest
 
 from gridgrad.nn import MSE, BatchNorm, Concat, Context, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, Tanh
 from gridgrad.nn.device import to_device, to_host
@@ -60,14 +59,3 @@ def test_the_whole_input_is_predicted_in_the_order_of_its_samples(comm):
         found = net.predict(x)
         assert (found is None) == (comm.rank > 0)
         assert comm.rank or np.allclose(found, expected, rtol=1e-10, atol=1e-12)
-
-
-@mpi(4)
-def test_a_rank_holds_only_its_block_and_can_wait_for_its_memory(comm):
-    with ProcessGrid(comm, model=4) as grid:
-        net = parallelize(Sequential([Linear(100, 200), ReLU(), Linear(200, 40)]), grid, allocate=False)
-        assert not net.allocated and "block" in repr(net) and "Redistribute" in repr(net)
-        with pytest.raises(RuntimeError, match="call allocate"):
-            _ = net.params
-        net.allocate()
-        assert len(net.params) == net.size <= (100 * 200 + 200 * 40) / 4 + 240
