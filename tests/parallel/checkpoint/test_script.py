@@ -1,11 +1,9 @@
 """`resumable_steps`: a script that is ended goes on where it was, and needs to know nothing of it."""
 
-import io
 import json
 import math
 import os
 import signal
-import sys
 
 import numpy as np
 import pytest
@@ -118,16 +116,3 @@ def test_what_does_not_fit_is_refused_on_all_ranks_before_the_first_step(comm):
             for _ in resumable_steps(script.net, script.optimizer, directory, 3):
                 pass
         assert steps_in(comm, directory) == []
-
-
-@mpi(2)
-def test_what_can_not_be_kept_any_more_costs_that_entry_and_no_checkpoint(comm, monkeypatch):
-    monkeypatch.setattr(sys, "stderr", heard := io.StringIO())
-    with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
-        script = Script(grid)
-        script.kept["late"] = 0
-        script.train(directory, 2, lambda step: script.kept.update(late={step}))
-        assert heard.getvalue().count("warning: kept['late'] is of the type set") == (comm.rank == 0)
-        again = Script(grid)
-        again.kept["late"] = 7
-        assert again.train(directory, 2).kept == {"seen": [0, 1], "late": 7}

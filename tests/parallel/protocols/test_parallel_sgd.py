@@ -13,24 +13,16 @@ CLASSES, SEED, COUNT = 5, 3, 203
 SAMPLE = 6 + 4 + 8  # bytes: the inputs, a target, an index
 
 
-def samples(count, kind="classes"):
-    """(inputs, targets), sorted by label: classes of unequal sizes, or values of two outputs. Inputs tell whose they are."""
-    numbers = np.random.default_rng(count)
-    inputs = np.arange(count * 6, dtype=np.uint8 if kind == "classes" else np.float32).reshape(count, 2, 3)
-    if kind == "classes":
-        return inputs, np.sort(numbers.choice(CLASSES, count, p=[0.4, 0.3, 0.15, 0.1, 0.05])).astype(np.int32)
-    return inputs, np.sort(numbers.exponential(size=(count, 2)), axis=0)
+def samples(count):
+    """(inputs, targets), sorted by label, of which some are rarer than others. Inputs tell whose they are."""
+    classes = np.random.default_rng(count).choice(CLASSES, count, p=[0.4, 0.3, 0.15, 0.1, 0.05])
+    return np.arange(count * 6, dtype=np.uint8).reshape(count, 2, 3), np.sort(classes).astype(np.int32)
 
 
-def stripe(group, count, how="even"):
-    """The indices of the samples that a worker has at first."""
-    weights = tuple(range(group.size)) if how == "uneven" and group.size > 1 else (1,) * group.size  # the first one has none
-    return np.arange(count)[Partition.weighted(count, weights).part(group.rank)]
-
-
-def moved(way, group, count, how="even", rounds=1, kind="classes", **options):
+def moved(way, group, count, rounds=1, **options):
     """The indices of this worker's samples before and after each round of a way to move them, a list."""
-    (inputs, targets), mine = samples(count, kind), stripe(group, count, how)
+    weights = tuple(range(group.size)) if group.size > 1 else (1,)  # the first one has no samples
+    (inputs, targets), mine = samples(count), np.arange(count)[Partition.weighted(count, weights).part(group.rank)]
     held, found = (inputs[mine], targets[mine], mine), [mine]
     for number in range(1, rounds + 1):
         held = way(group, *held, SEED, number, **options)
@@ -49,14 +41,11 @@ def everywhere(comm, way, *arguments, **options):
     return comm.allgather(moved(way, Group(comm, tally), *arguments, **options)), tally
 
 
-WAYS = {"exchange": exchange_halves, "shuffle": shuffle}
-
-
 @mpi(1, 2, 5)
 def test_every_sample_is_at_one_worker(comm):
-    for way in WAYS.values():
-        for count, how in ((1, "even"), (7, "uneven"), (COUNT, "uneven")):
-            found, _ = everywhere(comm, way, count, how, rounds=2)
+    for way in (exchange_halves, shuffle):
+        for count in (1, 7, COUNT):
+            found, _ = everywhere(comm, way, count, rounds=2)
             for some in zip(*found, strict=True):
                 assert np.array_equal(np.sort(np.concatenate(some)), np.arange(count))
             sizes = [len(rounds[-1]) for rounds in found]
@@ -80,29 +69,13 @@ def test_the_bytes_are_those_of_the_samples_that_move_in_however_many_messages(c
         assert tally.records["shuffle: samples", "all-to-all"].bytes == len(left) * SAMPLE
 
 
-@pytest.mark.parametrize("workers", [1, 5, 8])
-def test_pairs_are_those_of_a_tournament(workers):
-    rounds = workers - 1 if workers % 2 == 0 else workers
-    found = [pairs(workers, 5, number) for number in range(rounds)]
-    for some in found:
-        in_pairs = [worker for pair in some for worker in pair]
-        assert len(set(in_pairs)) == len(in_pairs) == workers - workers % 2  # one of an odd number has no partner
-    assert len({frozenset(pair) for some in found for pair in some}) == workers * (workers - 1) // 2  # each meets each
-    assert pairs(workers, 5, rounds) == found[0]
-    assert workers < 3 or len({tuple(map(frozenset, pairs(workers, seed, 0))) for seed in range(20)}) > 1
-
-
 @mpi(2, 5)
-def test_a_shuffle_spreads_classes_and_values(comm):
+def test_a_shuffle_spreads_classes(comm):
     targets = samples(COUNT)[1]
     for draws, most in ((2, comm.size), (256, 1)):  # if all labels are drawn, each class is a stratum
-        found, _ = everywhere(comm, shuffle, COUNT, "uneven", draws=draws)
+        found, _ = everywhere(comm, shuffle, COUNT, draws=draws)
         counts = np.array([np.bincount(targets[rounds[1]], minlength=CLASSES) for rounds in found])
         assert (np.ptp(counts, axis=0) <= most).all()
-    values = samples(150, "values")[1]
-    found, _ = everywhere(comm, shuffle, 150, "uneven", kind="values", draws=20, strata=8)
-    below = np.array([np.searchsorted(values[rounds[1], 0], values[:, 0]) for rounds in found])
-    assert np.ptp(below, axis=0).max() <= comm.size + 1  # below any value: whole strata, and a part of one
 
 
 def test_a_stripe_counts_by_its_size():
