@@ -5,7 +5,6 @@ from functools import partial
 import numpy as np
 
 from gridgrad.nn import (
-    LOSSES,
     SGD,
     BatchNorm,
     Concat,
@@ -53,14 +52,6 @@ def minibatches(layers, sizes, dtype=np.float64):
     """(x, y) of each minibatch, a list."""
     rng = np.random.default_rng(1)
     return [(rng.standard_normal((n, *SHAPES[layers])).astype(dtype), rng.integers(0, 3, n)) for n in sizes]
-
-
-def train(net, batches, micro_batches=1, optimizer=momentum, loss="cross-entropy"):
-    """(losses, state) after a step on each minibatch, with a pipeline that is not drained in between."""
-    trainer, losses = net.trainer(LOSSES[loss](), optimizer(net)), []
-    for x, y in batches:
-        losses += trainer.step(parts_of(net, x, y, micro_batches), len(x))
-    return losses + trainer.flush(), net.state_dict(everywhere=True)
 
 
 def parts_of(net, x, y, micro_batches=1):
