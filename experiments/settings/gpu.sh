@@ -18,7 +18,7 @@ failed=0
 part() {  # NAME SECONDS COMMAND..: at most so many seconds, and the others go on if it fails
     local name=$1 limit=$2 start=$SECONDS status=0
     shift 2
-    echo "$name, at most $limit s: $*"
+    echo "$name, at most $limit s"
     timeout -k 2 "$limit" "$@" >"$out/$name.log" 2>&1 || status=$?
     [ "$status" = 0 ] || failed=1
     echo "$name: status $status (124: out of time), $((SECONDS - start)) s; $(tail -n 1 "$out/$name.log")" | tee -a "$out/summary.txt"
@@ -27,12 +27,12 @@ part() {  # NAME SECONDS COMMAND..: at most so many seconds, and the others go o
 tests() {  # NAME SECONDS DEVICES ARGUMENTS..
     local name=$1 limit=$2 devices=$3
     shift 3
-    part "$name" "$limit" env GRIDGRAD_TEST_DEVICE="$devices" "$python" -m pytest -q -p no:cacheprovider -m "not long" "$@"
+    part "$name" "$limit" env GRIDGRAD_TEST_DEVICE="$devices" "$python" -m pytest -p no:cacheprovider -m "not long" "$@"
 }
 
 same_weights() {  # NET SHAPE BATCH: trained with and without graphs
     local net=$1 shape=$2 batch=$3
-    part "graphs-$net" 14 "$python" -c '
+    part "graphs-$net" 20 "$python" -c '
 import os, subprocess, sys
 digests = [subprocess.run([sys.executable, "-c", sys.argv[1], *sys.argv[2:]], env=os.environ | {"GRIDGRAD_GRAPH": graphs},
                           check=True, capture_output=True, text=True).stdout.strip() for graphs in "01"]
@@ -55,10 +55,10 @@ with ProcessGrid(MPI.COMM_WORLD, batch=1) as grid:
     print(digest(made))' "$net" "$shape" "$batch"
 }
 
-tests nn 55 gpu tests/nn
-tests random-1 30 gpu tests/random_networks -m "mpi and not long" -k "[1]"
-tests random-2 45 gpu tests/random_networks -m "mpi and not long" -k "[2]"
-tests hybrid 40 gpu,cpu tests/random_networks -m "mpi and not long" -k "[2]"
+tests nn 50 gpu tests/nn
+tests random-1 25 gpu tests/random_networks -m "mpi and not long" -k "[1]"
+tests random-2 40 gpu tests/random_networks -m "mpi and not long" -k "[2]"
+tests hybrid 35 gpu,cpu tests/random_networks -m "mpi and not long" -k "[2]"
 tests marques 20 gpu tests/parallel/placement/test_marques.py -k "[2]"
 same_weights mlp:512,512,relu 784 128
 same_weights mnist-cnn 28x28x1 64
