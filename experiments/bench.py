@@ -2,9 +2,10 @@
 
     make bench
     make bench BENCH=--quick
+    gridgrad bench --device gpu --out results/gpu.json
 
 Processes of one thread are `benchmarks/serial.py`, jobs of ranks `benchmarks/ranks.py`; the others' side is in
-`torch_peer.py` and `pydtnn_peer.py`.
+`torch_peer.py` and `pydtnn_peer.py`. With `--device` nothing of this runs, but steps on a GPU: `benchmarks/gpu.py`.
 
 Every figure of time is a ratio of two times that were measured alternately: the median over the rounds, and their spread. In
 serial comparisons it is the time that the processor worked, since there is one thread, and the time that passed beside it.
@@ -25,7 +26,8 @@ from textwrap import wrap
 
 import numpy as np
 
-from gridgrad.experiments.benchmarks.cases import MEMORY, PYDTNN, SERIAL, SHAPES, TWO_RANKS
+from gridgrad.experiments.benchmarks import gpu
+from gridgrad.experiments.benchmarks.cases import GPU, MEMORY, PYDTNN, SERIAL, SHAPES, TWO_RANKS
 from gridgrad.experiments.benchmarks.rounds import (
     AGAIN,
     CLOCKS,
@@ -37,11 +39,11 @@ from gridgrad.experiments.benchmarks.rounds import (
 )
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.machine_load import QUIET
-from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole
+from gridgrad.experiments.common.options import Parser, add_device, check_writable, number, user_input, whole
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.tables import counted, range_of, terminal
 from gridgrad.experiments.launching.start_ranks import mpiexec, printed_json, slots
-from gridgrad.parallel.job.run import UserError, one_line, run_launcher
+from gridgrad.parallel.job.run import UserError, one_line, run, run_launcher
 
 RETAINED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}
 SERIAL_MEDIAN_BOUND = 0.8  # of the median of all networks, with PyTorch as its users run it
@@ -287,9 +289,15 @@ def options():
     add("--quick", action="store_true", help="leave out what takes long: large networks and images")
     words = "stop after about so many minutes, if need be with fewer rounds"
     add("--minutes", type=number(least=0), default=15.0, metavar="M", help=words)
-    add("--out", default="results", metavar="DIR", help="folder for bench.json and bench.md")
+    add(
+        "--out",
+        default="results",
+        metavar="DIR",
+        help="folder for bench.json and bench.md; with --device, DIR/gpu.json or FILE.json",
+    )
     python = f"interpreter that has PyDTNN; default: {PYTHON} if it is there, else PyDTNN is skipped"
     add("--pydtnn", metavar="PATH", help=python)
+    add_device(parser)
     return parser
 
 
@@ -307,6 +315,8 @@ def main():
     if args.quick:
         args.rounds, args.minutes = min(args.rounds, QUICK_ROUNDS), min(args.minutes, QUICK_MINUTES)
     end = in_minutes(args.minutes)
+    if args.device != "cpu" or args.tf32:
+        return run(partial(gpu.compare, selected(GPU, args), args, end))
     with user_input():
         check_writable(Path(args.out) / "bench.json")
     os.environ["OMP_NUM_THREADS"] = "1"

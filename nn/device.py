@@ -8,6 +8,7 @@ alone are the kernels of `nn/kernels/fused.py`.
 import os
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -111,6 +112,7 @@ class Recording:
     def __init__(self, gpu):
         self.gpu, self.cuda = gpu, gpu.library.cuda
         self.stream, self.pool = self.cuda.Stream(non_blocking=True), self.cuda.MemoryPool()  # the memory of these graphs alone
+        _recordings.add(self)
 
     def __enter__(self):
         self.gpu.synchronise()
@@ -141,7 +143,7 @@ class ArrayLibrary:  # looking up attributes of a SimpleNamespace takes three ti
     is_cpu: whether it is NumPy; use it only to choose between algorithms that compute the same."""
 
 
-_crossings, _recording = 0, False
+_crossings, _recording, _recordings = 0, False, WeakSet()
 KINDS = {"cpu": Cpu, "gpu": Gpu}
 xp: Any = ArrayLibrary()
 
@@ -221,6 +223,11 @@ def synchronise():
     if not xp.is_cpu:
         _cross()
         _device.synchronise()
+
+
+def memory_pools():
+    """The pools that hold the memory of a GPU, those of graphs among them: a list, empty where there is no GPU."""
+    return [xp.get_default_memory_pool(), *(one.pool for one in _recordings)] if hasattr(xp, "get_default_memory_pool") else []
 
 
 # ----- graphs: see `nn/graphs.py`

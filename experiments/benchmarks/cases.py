@@ -143,6 +143,20 @@ TWO_RANKS = [
     StepCase("cifar-cnn, batch 64", "cifar-cnn", CIFAR, 10, 64, bound=1 / 1.85, large=True),
     StepCase("cifar-cnn, batch 128", "cifar-cnn", CIFAR, 10, 128, bound=1 / 1.9, large=True),
 ]
+
+# On a GPU. Steps of small and deep networks wait for Python where no graph starts their kernels.
+GPU = [
+    StepCase(f"{net}, batch {batch_size}", net, shape, outputs, batch_size, bound=bound)
+    for bound, shape, outputs, nets in (
+        (0.6, 784, 10, {"mlp:512,512,relu": 128}),
+        (1.5, 1024, 10, {"mlp:4096,4096,4096,relu": 1024}),
+        (0.6, MNIST, 10, {"mnist-cnn": 256, "lenet5": 256}),
+        (1.5, CIFAR, 10, {"cifar-cnn": 256}),
+        (0.6, CIFAR, 10, {"resnet20": 128}),
+        (1.5, IMAGENET, 1000, {"alexnet": 64, "resnet18": 32, "vgg16": 32}),
+    )
+    for net, batch_size in nets.items()
+]
 PYDTNN = [
     StepCase("mnist-cnn, batch 64", "mnist-cnn", MNIST, 10, 64, bound=0.5),
     StepCase("cifar-cnn, batch 64", "cifar-cnn", CIFAR, 10, 64, bound=0.5, large=True),

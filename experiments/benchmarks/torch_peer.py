@@ -108,12 +108,12 @@ def sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
 
 
-def step(model, x, y, loss_name, memory_format=torch.contiguous_format, optimizer=sgd):
-    """A function that does one training step on NumPy arrays x and y and returns the loss."""
-    model = model.to(memory_format=memory_format)
+def step(model, x, y, loss_name, memory_format=torch.contiguous_format, optimizer=sgd, place="cpu"):
+    """A function that does one training step on NumPy arrays x and y, by a device of PyTorch's, and returns the loss."""
+    model = model.to(place, memory_format=memory_format)
     optimizer = optimizer(model.parameters())
     loss_function = LOSSES[loss_name]()
-    x, y = layout(x, memory_format), torch.from_numpy(y)
+    x, y = layout(x, memory_format).to(place), torch.from_numpy(y).to(place)
 
     def one():
         optimizer.zero_grad()
