@@ -2,7 +2,7 @@
 # Strong and weak scaling of five networks on up to 16 cores of this machine, one BLAS thread a rank:
 #     bash experiments/settings/cores16.sh [FOLDER [PART..]]
 # Parts, in this order if none is named: calibrate mlp mnist-cnn cifar-cnn resnet20 vgg-style loss figure. A part goes on where
-# it was stopped. MINUTES (default 5) is the limit of the calibration and of each sweep, REPEATS (default 5) the runs of a point.
+# it was stopped. MINUTES (5) limits the calibration and each sweep, REPEATS (5) is the runs of a point.
 # With PyTorch installed, DistributedDataParallel with gloo is measured beside. Where there are fewer than 16 cores, it stops at
 # as many ranks as there are cores.
 set -eu
