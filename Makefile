@@ -109,6 +109,7 @@ figures: venv
 	$(GRIDGRAD) $(PREDICTED) --weak --nets vgg16 --batch-size 1 --out results/predicted-3.jsonl
 	$(GRIDGRAD) $(PREDICTED) --weak $(SMALL_MLP) --out results/predicted-4.jsonl
 	$(GRIDGRAD) plot speedup results/predicted-[1-4].jsonl --out results/scaling_predicted.png
+	$(GRIDGRAD) plot speedup results/scaling16.jsonl --out results/speedup16.png
 	$(GRIDGRAD) plot breakdown results/breakdown.jsonl --out results/breakdown.png
 	$(GRIDGRAD) plot roofline results/roofline.json --out results/roofline.png
 	$(GRIDGRAD) explain --map results/thresholds.png --net mlp:W,W,W,relu --shape 16 --outputs 2 --ranks 32

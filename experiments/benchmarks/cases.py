@@ -162,6 +162,14 @@ PYDTNN = [
     StepCase("cifar-cnn, batch 64", "cifar-cnn", CIFAR, 10, 64, bound=0.5, large=True),
 ]
 
+SCALING = [  # the networks of experiments/settings/cores16.sh, on any number of ranks
+    StepCase("mlp, batch 1024", "mlp:2048,2048,2048,relu", 1024, 10, 1024),
+    StepCase("mnist-cnn, batch 512", "mnist-cnn", MNIST, 10, 512),
+    StepCase("cifar-cnn, batch 512", "cifar-cnn", CIFAR, 10, 512),
+    StepCase("resnet20, batch 256", "resnet20", CIFAR, 10, 256),
+    StepCase("vgg-style, batch 128", "vgg-style:32,64,128,256", CIFAR, 10, 128),
+]
+
 
 def named(cases, name):
     """The case with this name; ValueError if there is none."""
@@ -173,4 +181,4 @@ def named(cases, name):
 
 def step_case(name):
     """The StepCase of several processes with this name; ValueError if there is none."""
-    return named((*TWO_RANKS, *PYDTNN), name)
+    return named((*TWO_RANKS, *PYDTNN, *SCALING), name)
