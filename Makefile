@@ -72,8 +72,8 @@ speedup: venv
 # if no test is of that kind, as in `make test TESTS=tests/docs`: no failure.
 test: venv
 	@others=$$(mktemp) && trap 'rm -f $$others' EXIT && status=0; \
-	$(MAKE) --no-print-directory test-others > $$others 2>&1 & beside=$$!; \
-	$(MAKE) --no-print-directory test-mpi || status=1; \
+	$(MAKE) --no-print-directory test-others WHICH="$(WHICH)" PICK="$(PICK)" > $$others 2>&1 & beside=$$!; \
+	$(MAKE) --no-print-directory test-mpi WHICH="$(WHICH)" PICK="$(PICK)" || status=1; \
 	wait $$beside || status=1; cat $$others; exit $$status
 
 test-mpi: venv
