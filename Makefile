@@ -12,6 +12,7 @@
 #                 BENCH="--quick --out FOLDER" for 3 minutes, and any other options of gridgrad bench
 # make mutants    put faults into a copy of the code, one at a time, and report which of them no test finds: hours;
 #                 MUTANTS="--kind field --folder nn" for some of them, and any other options of tests.mutants
+# make mechanical put mechanical faults into FOLDER=nn/layers by cosmic-ray (into .venv-mechanical): hours
 # make docs       build the documents with an API reference, in docs/_build (Sphinx goes into .venv-docs), and draw their figures
 # make venv       only set up the virtual environment
 #
@@ -30,8 +31,7 @@ WHICH = and not long
 PICK = $(if $(filter tests,$(TESTS)),--quick)
 PART  ?= 0
 TORCH  ?= torch==2.13.0
-# Its operators alone are used, so that most of what it depends on is left out.
-MUTATORS ?= cosmic-ray==8.7.0 parso==0.8.7 attrs==26.1.0
+COSMIC_RAY ?= cosmic-ray==8.7.0
 # PyDTNN needs a newer Python than we do, and mpi4py with a library even where nothing is parallel.
 PYTHON313 ?= python3.13
 PYDTNN    ?= pydtnn==3.11.0 mpi4py==4.1.2 mpich==5.0.2
@@ -48,7 +48,7 @@ WHEEL_system  =
 # time that it needs to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv speedup test test-mpi test-others test-all test-part say-how-long check bench reproduce figures peers mutators mutants docs clean
+.PHONY: venv speedup test test-mpi test-others test-all test-part say-how-long check bench reproduce figures peers mutants mechanical docs clean
 
 venv: $(VENV)/.ready
 
@@ -146,11 +146,24 @@ peers: venv
 bench: peers
 	$(GRIDGRAD) bench $(BENCH)
 
-mutators: venv
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps $(MUTATORS)
-
-mutants: mutators
+mutants: venv
 	$(PY) -m tests.mutants $(MUTANTS)
+
+# In a copy, whose modules Python finds by the links. What was found is kept, so that it goes on where it was stopped.
+FOLDER ?= nn/layers
+MECHANICAL = .mechanical/$(subst /,-,$(FOLDER))
+mechanical: venv .venv-mechanical/.ready
+	test -d $(MECHANICAL) || { git clone --quiet . $(MECHANICAL) && cd $(MECHANICAL) && \
+	    for name in nn parallel datasets experiments; do ln -s ../$$name gridgrad/$$name; done && \
+	    sed -e "s#FOLDER#$(FOLDER)#; s#TOP#$(firstword $(subst /, ,$(FOLDER)))#; s#PYTHON#$(abspath $(PY))#" tests/mutants/mechanical.toml > own.toml && \
+	    $(CURDIR)/.venv-mechanical/bin/cosmic-ray init own.toml found.sqlite; }
+	cd $(MECHANICAL) && $(CURDIR)/.venv-mechanical/bin/cosmic-ray exec own.toml found.sqlite
+	cd $(MECHANICAL) && $(CURDIR)/.venv-mechanical/bin/cr-report --surviving-only --show-diff found.sqlite
+
+.venv-mechanical/.ready:
+	$(PYTHON) -m venv .venv-mechanical
+	.venv-mechanical/bin/python -m pip install --quiet --disable-pip-version-check $(COSMIC_RAY)
+	touch $@
 
 docs: results/.drawn .venv-docs/.ready
 	.venv-docs/bin/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto --conf-dir docs . docs/_build
@@ -163,4 +176,4 @@ docs: results/.drawn .venv-docs/.ready
 	touch $@
 
 clean:
-	rm -rf .venv .venv-* .pytest_cache docs/_build docs/api/generated
+	rm -rf .venv .venv-* .mechanical .pytest_cache docs/_build docs/api/generated

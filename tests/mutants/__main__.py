@@ -2,7 +2,6 @@
 
     make mutants
     python -m tests.mutants --kind field --folder nn
-    python -m tests.mutants --kind mechanical --sample 350 --seed 1
 
 Faults that survive are printed, and exit status 1 says that there are any. A run that is interrupted goes on where it was;
 faults that have survived are tried again when the code or the tests have changed.
@@ -18,8 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
 
-from tests.mutants import mechanical
-from tests.mutants.faults import MECHANICAL, ROOT, listed
+from tests.mutants.faults import ROOT, listed
 from tests.mutants.ladder import Ladder
 from tests.mutants.report import UNDECIDED, State
 from tests.mutants.trials import Unusable, digest, files_of, new_copy
@@ -29,12 +27,10 @@ STATE = ROOT / "results/mutants.jsonl"
 
 def main():
     parser = argparse.ArgumentParser(prog="mutants", description="Put faults into the code and see whether tests notice them.")
-    parser.add_argument("--kind", action="append", metavar="KIND", help="only faults of this kind: mechanical, or the name of "
-                        "a file tests/mutants/KIND.toml that lists them; may be given several times")  # fmt: skip
+    parser.add_argument("--kind", action="append", metavar="KIND", help="only faults of this kind: the name of a file "
+                        "tests/mutants/KIND.toml that lists them; may be given several times")  # fmt: skip
     parser.add_argument("--folder", action="append", metavar="FOLDER", help="only faults of this folder, such as parallel/sync")
     parser.add_argument("--only", default="", metavar="TEXT", help="only faults whose file, text or replacement contains this")
-    parser.add_argument("--sample", type=int, default=350, metavar="N", help="how many mechanical faults (default: 350)")
-    parser.add_argument("--seed", type=int, default=1, help="of the sample and of the order (default: 1)")
     parser.add_argument("--quick", action="store_true", help="leave out the further tests, if the quick ones notice nothing")
     parser.add_argument("--jobs", type=int, default=1, choices=(1, 2), help="faults tried at a time (default: 1)")
     parser.add_argument("--list", action="store_true", help="only list the faults")
@@ -48,8 +44,7 @@ def main():
             for fault in wanted:
                 print(f"{fault.file}:{fault.line(texts[fault.file])}: {fault.what}")
             sys.exit()
-        state, equivalent = State(args.state), mechanical.unnoticed_ones()
-        wanted = [fault for fault in wanted if fault.key not in equivalent]
+        state = State(args.state)
         try_all(wanted, state, args)
     except (ValueError, Unusable) as error:
         print(f"mutants: {error}", file=sys.stderr)
@@ -65,11 +60,9 @@ def main():
 def chosen(args):
     """The faults that the options ask for, in an order that mixes the folders. ValueError if there are none."""
     found, kinds = listed(), args.kind
-    known = {MECHANICAL, *(fault.kind for fault in found)}
+    known = {fault.kind for fault in found}
     if unknown := set(kinds or ()) - known:
         raise ValueError(f"there is no kind {min(unknown)}: there are {', '.join(sorted(known))}")
-    if not kinds or MECHANICAL in kinds:
-        found += mechanical.sample(args.sample, args.seed)
     found = [
         fault for fault in sorted(found, key=lambda fault: fault.key)
         if (not kinds or fault.kind in kinds) and (not args.folder or fault.file.rpartition("/")[0] in args.folder)

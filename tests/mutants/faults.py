@@ -10,20 +10,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 FOLDERS = "nn", "parallel", "datasets", "experiments"  # that are packages of gridgrad
-MECHANICAL = "mechanical"  # the kind of faults that `mechanical.py` makes; the others are called after their files
 
 
 @dataclass(frozen=True)
 class Fault:
     """what: in a sentence. file: that it changes, relative to the repository. old: text that occurs exactly once in the file.
-    new: what takes its place. tests: paths, where to look first. kind: MECHANICAL, or the name of the file that lists it."""
+    new: what takes its place. tests: paths, where to look first. kind: the name of the file that lists it."""
 
     what: str
     file: str
     old: str
     new: str
     tests: tuple = ()
-    kind: str = MECHANICAL
+    kind: str = ""
 
     @cached_property
     def key(self):
