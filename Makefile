@@ -156,6 +156,7 @@ mechanical: venv .venv-mechanical/.ready
 	test -d $(MECHANICAL) || { git clone --quiet . $(MECHANICAL) && cd $(MECHANICAL) && \
 	    for name in nn parallel datasets experiments; do ln -s ../$$name gridgrad/$$name; done && \
 	    sed -e "s#FOLDER#$(FOLDER)#; s#TOP#$(firstword $(subst /, ,$(FOLDER)))#; s#PYTHON#$(abspath $(PY))#" tests/mutants/mechanical.toml > own.toml && \
+	    $(CURDIR)/.venv-mechanical/bin/cosmic-ray baseline own.toml && \
 	    $(CURDIR)/.venv-mechanical/bin/cosmic-ray init own.toml found.sqlite; }
 	cd $(MECHANICAL) && $(CURDIR)/.venv-mechanical/bin/cosmic-ray exec own.toml found.sqlite
 	cd $(MECHANICAL) && $(CURDIR)/.venv-mechanical/bin/cr-report --surviving-only --show-diff found.sqlite
