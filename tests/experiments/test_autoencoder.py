@@ -1,15 +1,13 @@
 """The stacked autoencoder: on a grid the same, what is reported, and the energy from counters in a made-up folder."""
 
 import json
-import tempfile
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 from mpi4py import MPI
 
-from gridgrad.experiments.studies.autoencoder import EnergyMeter, Phases, Stack, error_of, made_up, options
+from gridgrad.experiments.studies.autoencoder import EnergyMeter, Stack, error_of, made_up, options
 from gridgrad.parallel import ProcessGrid, parallelize
 from tests.datasets.made_up_mnist import blocks, write_mnist
 from tests.experiments.programs import run_main
@@ -66,18 +64,3 @@ def test_processors_and_memory_count_once_and_counters_start_again_from_zero(tmp
     assert meter.read() == pytest.approx(3 + 3 + 2)  # of two processors
     write(tmp_path, package=10**6, dram=2 * 10**6 + 5)
     assert meter.read() == pytest.approx(8 + 2 * (LARGEST + 1 - 3 * 10**6) / 1e6, rel=1e-13)
-
-
-@mpi(2)
-def test_the_energy_of_a_machine_counts_once_and_one_without_counters_is_enough_for_none(comm):
-    with tempfile.TemporaryDirectory() as name, ProcessGrid(comm, batch=comm.size) as grid:
-        folder = Path(name)
-        write(folder)
-        for place, joules in ((folder, 3), (folder if comm.rank else folder / "none", None)):
-            phases = Phases(grid, EnergyMeter(place), lambda words: None)
-            with phases.phase("only"):
-                write(folder, dram=3 * 10**6)
-                phases.keep_count()
-            write(folder)
-            assert phases.energy["joules"] == phases.rows[0]["joules"] == joules
-        assert "shows no counters" in phases.energy["not_measured_because"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gridgrad.experiments.launching import leftovers
-from gridgrad.experiments.launching.start_ranks import FALSE_START, STARTS, care_no_more, find_mpiexec, launch, mpiexec
+from gridgrad.experiments.launching.start_ranks import FALSE_START, STARTS, care_no_more, launch, mpiexec
 from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.job.own_process import MARK, OURS, SHARED_MEMORY
 from gridgrad.parallel.job.run import CHECKPOINTED
@@ -86,14 +86,6 @@ def test_a_launcher_that_fails_before_the_ranks_run_is_started_again(tmp_path, m
     monkeypatch.setenv("MPIEXEC", str(launcher))
     assert mpiexec(2, ["-c", ""], 10).status == status
     assert len(starts.read_text()) == STARTS
-
-
-def test_the_launcher_is_the_one_of_mpiexec_if_it_is_there(monkeypatch):
-    monkeypatch.setenv("MPIEXEC", f"{sys.executable} --mpi=pmi2")
-    assert find_mpiexec() == [sys.executable, "--mpi=pmi2"]
-    monkeypatch.setenv("MPIEXEC", "/no/such/mpiexec --flag")
-    with pytest.raises(OSError, match="no launcher '/no/such/mpiexec'"):
-        find_mpiexec()
 
 
 # ----- what a job has left goes, and nothing of others

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from gridgrad.experiments.papers.cited import PRINTED, Cited, of_content
+from gridgrad.experiments.papers.cited import of_content
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN, found, judged, undecided, with_now
 from gridgrad.experiments.papers.expressions import Expression, MissingError
-from gridgrad.experiments.papers.items import BESIDE, KEPT, MEASURED, PREDICTED, Item, ItemRow, paired
+from gridgrad.experiments.papers.items import BESIDE, KEPT, MEASURED
 from gridgrad.experiments.papers.paper import FUNCTIONS, Paper
 
 TEXT = """
@@ -146,14 +146,3 @@ def test_two_findings_that_contradict_each_other_decide_nothing():
     assert both(undecided("nothing measured"), found(False, "0.8")) == (DIFFERS, [MEASURED])
     # What more rounds leave open a short measurement does not decide.
     assert both(undecided("the rounds differ", "0.9 to 1.5"), found(True, "1.4"))[0] == OPEN
-
-
-def test_numbers_of_now_stand_beside_those_that_are_kept():
-    row = lambda label, measured: ItemRow(label, Cited(2.0, PRINTED, "section 1"), measured, 3.0)  # noqa: E731
-    item = lambda *rows: Item("T", "t", "s", rows, command="reproduce p")  # noqa: E731
-    before = item(row("a", 1.0), row("b", 1.0))
-    (both,) = paired([item(row("a", 4.0), row("b", None), row("d", 5.0))], [before])
-    assert [(one.label, one.measured, one.kept) for one in both.rows] == [("a", 4.0, 1.0), ("b", None, 1.0), ("d", 5.0, None)]
-    assert both.kinds == {PRINTED, MEASURED, KEPT, PREDICTED}
-    (alone,) = paired([], [before])
-    assert [(one.measured, one.kept) for one in alone.rows] == [(None, 1.0), (None, 1.0)]

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments.common.problems import published
-from gridgrad.experiments.partition import read_parts, write_hypergraph
+from gridgrad.experiments.partition import read_parts
 from gridgrad.parallel.partitioning.good_partition import read_owners
-from gridgrad.parallel.partitioning.hypergraph import Hypergraph
 from gridgrad.parallel.partitioning.network_hypergraph import measure, of_network
 from tests.experiments.programs import run_main
 
@@ -56,17 +55,3 @@ def test_a_partition_of_another_program_is_taken(partition, tmp_path):
         parts.write_text(text)
         with pytest.raises(ValueError, match=message):
             read_parts(parts, 3)
-
-
-PUBLISHED = """0 13 12 38 3
-1 0 1 2 3 4|2 1 5 6 7|2 2 5 6 7|2 3 5 6 7|2 4 5 6 7|3 5 8 9|3 6 8 9|3 7 8 9|4 8 10|4 9 10|5 10 11|6 11 12
-1 2 2 2 2 3 3 3 4 4 5 6 7
-""".replace("|", "\n")  # Eserol 2019, Figure 3.5
-
-
-def test_hypergraphs_are_written_as_published(tmp_path):
-    _, *lines, weights = ([int(word) for word in line.split()] for line in PUBLISHED.splitlines())
-    ends = np.cumsum([0, *(len(pins) for _, *pins in lines)])
-    graph = Hypergraph(weights, [cost for cost, *_ in lines], ends, [pin for _, *pins in lines for pin in pins])
-    write_hypergraph(graph, tmp_path / "a.patoh")
-    assert (tmp_path / "a.patoh").read_text().split() == PUBLISHED.split()

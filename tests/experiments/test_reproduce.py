@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -50,16 +49,6 @@ def test_what_is_done_is_not_done_again(tmp_path):
     next((tmp_path / "b").glob("z-*.json")).write_text('{"settings": {')
     run_resumable({"b": parts(ran, ["z"])}, tmp_path, say=lines.append)
     assert ran[7:] == ["z"]  # a damaged file counts as none
-
-
-def test_parts_that_do_not_fit_into_the_time_are_left_out(tmp_path):
-    ran = []
-    few = [*parts(ran, "x"), PaperPart("long", lambda: ran.append("long"), 1e6, {}), *parts(ran, "y")]
-    done = run_resumable({"a": few}, tmp_path, seconds=60, say=lambda line: None)
-    assert ran == ["x", "y"] and done["a"].left_out == ["long"] and not done["a"].failures
-    slow = [PaperPart("slow", lambda: time.sleep(60), 1, {})]
-    done = run_resumable({"b": slow}, tmp_path, seconds=2, say=lambda line: None)
-    assert done["b"].left_out == ["slow"] and not done["b"].results
 
 
 # ----- papers

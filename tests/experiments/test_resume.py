@@ -1,14 +1,12 @@
-"""The program `train` that goes on from checkpoints: its reports equal those of runs that were not interrupted; full disks.
+"""The program `train` that goes on from checkpoints: its reports equal those of runs that were not interrupted.
 
 That networks, optimizers and protocols of all kinds come back on every grid is tested in tests/parallel/checkpoint and, for
 random networks, in tests/random_networks/resuming.py.
 """
 
-import json
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import h5py
@@ -20,10 +18,9 @@ from gridgrad.datasets.part import Dataset, Part
 from gridgrad.experiments.common import options, train_setup
 from gridgrad.experiments.common.checkpoints import COMPLETE
 from gridgrad.experiments.common.options import ROOM
-from gridgrad.parallel.checkpoint.manifest import FOLDER, LOCK, found_in
 from gridgrad.parallel.job.run import UserError, one_line
 from tests.disk import files_end_at
-from tests.experiments.programs import assert_refused, called, job, run_main, trained
+from tests.experiments.programs import assert_refused, called, run_main, trained
 from tests.experiments.test_run_parts import digest_of
 from tests.mpi import mpi
 from tests.parallel.checkpoint.test_manifest import checkpoint
@@ -143,39 +140,6 @@ def test_a_report_that_can_not_be_written_is_said_in_time(tmp_path, monkeypatch,
     assert str(path if trains else tmp_path) in one_line(refused.value) and "File too large" in one_line(refused.value)
     assert ("test mean squared error" in capsys.readouterr().out) == trains
     assert os.listdir(tmp_path) == []
-
-
-@pytest.fixture
-def disk(tmp_path):
-    """A disk in memory with room for three checkpoints. Only root can make one."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=120k", "none", path], capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(f"no disk can be made here: {made.stderr.strip()}")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "--lazy", path], check=True)
-
-
-@pytest.mark.mpi  # it starts jobs
-def test_what_fits_is_kept_and_goes_on_when_there_is_room(disk, tmp_path):
-    words = ["train", "--grid", "batch=2", "--net", "mlp:32,32,relu", "--batch-size", 64, "--steps", 60, "--keep", 9]
-    words += ["--checkpoint", disk / "runs", "--checkpoint-steps", 10, "--resume", disk / "runs"]
-    words += ["--report", tmp_path / "report.json"]
-    full = job(2, *words)
-    kept, passed_over = found_in(disk / "runs")
-    assert full.status == 2, full.stderr
-    assert json.loads((tmp_path / "report.json").read_text())["steps"] == 60  # the results are not lost with the checkpoint
-    assert 0 < len(kept) < 6 and not passed_over and not any(one.damage(entry) for one in kept for entry in one.files)
-    assert {path.name for path in (disk / "runs").iterdir()} == {LOCK, *(one.folder.name for one in kept)}
-    (error,) = (line for line in full.stderr.splitlines() if "train: error: " in line)
-    assert str(disk / "runs" / f"{FOLDER}{60:09d}") in error and error.endswith(": No space left on device")
-    subprocess.run(["mount", "-o", "remount,size=10m", disk], check=True)
-    roomy = job(2, *words)
-    assert roomy.status == 0, roomy.stderr
-    assert f"goes on after step {kept[0].step}" in roomy.stdout and found_in(disk / "runs")[0][0].step == 60
 
 
 # ----- the program `checkpoints`

@@ -83,24 +83,6 @@ def test_what_a_script_asks_for(options, lines, others):
     assert "HOME" not in text and "GRIDGRAD_A" not in text
 
 
-@pytest.mark.parametrize(("device", "nodes", "gpus"), [("gpu", 2, 4), ("cpu,gpu,gpu", 3, 3), ("auto", 1, 0)])
-def test_gpus_are_asked_for_where_ranks_use_them(device, nodes, gpus):
-    """Of 4 ranks on each node. Where every third rank has none, there are 2, 3 and 3 on the nodes."""
-    options = "--nodes", nodes, "--ranks-per-node", 4
-    text = written(*options, program=("supervise", "--", *TRAIN, "--device", device))
-    assert (f"#SBATCH --gpus-per-node={gpus}\n" in text) == bool(gpus) and "--gpus-per-node=0" not in text
-
-
-def test_a_script_of_ones_own_is_run_with_its_own_options(tmp_path, monkeypatch):
-    """Also without -- in front of it; where the job runs in another folder, the script is named by its whole path."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text("")
-    mine = "mine.py", "--nodes", "3"
-    text = script(slurm.job_of(slurm.options().parse_args(["--nodes", "2", *mine])), {})
-    assert words_of(text, "program") == [sys.executable, "-m", "mpi4py", *mine] and "#SBATCH --nodes=2\n" in text
-    assert words_of(written("--folder", "/x'$(touch y)", program=mine), "program")[3] == str(tmp_path / "mine.py")
-
-
 # ----- scripts that run, with stand-ins for the commands of batch systems
 
 

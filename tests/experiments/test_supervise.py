@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gridgrad.experiments.launching.start_ranks import launcher_options, nodes_in, nodes_of_allocation
-from gridgrad.experiments.supervise import HALTED, fitting, grids_of
+from gridgrad.experiments.supervise import HALTED
 from gridgrad.parallel.checkpoint.manifest import Manifest, new_folder
 from gridgrad.parallel.checkpoint.shard_file import sha256
 from gridgrad.parallel.job.run import CHECKPOINTED
@@ -125,12 +125,6 @@ def test_a_signal_is_passed_on_and_ends_it(played):
     process.communicate(timeout=LIMIT)
     assert process.returncode == CHECKPOINTED
     assert (played / "got").read_text() == "got\n" and len((played / "started").read_text().splitlines()) == 1
-
-
-def test_the_first_grid_that_fits_is_chosen():
-    assert fitting(grids_of(["batch=4,model=2", "batch=2,model=2"]), 7) == ("batch=2,model=2", 4)
-    assert fitting(grids_of(["batch=4,model=2"]), 7) == ("batch=3,model=2", 6)
-    assert fitting(grids_of(["model=2"]), 1) is None
 
 
 def test_files_of_nodes_are_read_as_launchers_write_them(tmp_path):

@@ -14,7 +14,7 @@ from mpi4py import MPI
 from PIL import Image
 
 from gridgrad.experiments.common.problems import published
-from gridgrad.experiments.studies.usability.__main__ import BY_HAND, halstead, one_call, source
+from gridgrad.experiments.studies.usability.__main__ import BY_HAND, one_call, source
 from gridgrad.parallel.partitioning.good_partition import partition, write_owners
 from gridgrad.parallel.training.network import ParallelSequential
 from tests.experiments.programs import alone, assert_refused, trained
@@ -144,7 +144,3 @@ def test_every_version_of_the_study_usability_trains_as_the_serial_program(comm)
     expected = losses(source("serial"))
     for text in [*map(source, BY_HAND), *map(one_call, [None, "batch=2", "model=2"])]:
         assert losses(text) == pytest.approx(expected, rel=1e-10), text
-
-
-def test_halstead_effort_is_that_of_the_thesis():
-    assert halstead(7, 11, 21, 19).effort == pytest.approx(1008.31, rel=2e-4)  # Grabaskas 2018, Table 4.13

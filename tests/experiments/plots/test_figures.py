@@ -62,26 +62,6 @@ def test_points_of_more_ranks_than_cores_and_those_of_a_busy_machine_are_marked_
     assert 2 not in {x for line in figure.axes[0].lines if line.get_marker() == "o" for x in line.get_xdata()}
 
 
-def test_predictions_are_dashed_beside_what_was_measured(tmp_path):
-    of_model = [record | {"fits": record["P"] < 64} for record in made_up.predicted(ranks=[1, 8, 64], schemes=["batch"])]
-    figure, [axes] = drawn(tmp_path, "speedup", [*made_up.spread(schemes=["batch"]), *of_model])
-    colour = looks.styles(["batch"])["batch"].colour
-    lines = [line for line in axes.lines if line.get_color() == colour and line.get_linestyle() != "None"]
-    assert {tuple(line.get_xdata()): line.is_dashed() for line in lines} == {(1, 2, 4): False, (1, 8, 64): True}
-    marks = ["dashed: predicted", "needs more memory than a rank has", "a full node: 2 ranks"]
-    assert legend(figure) == ["batch", "ideal", *marks]
-
-
-def test_lines_without_a_run_on_one_rank_and_failures_are_named(tmp_path):
-    failed = lambda record: {"failed": "no memory", "seconds_per_step": None} if record["P"] == 4 else {}  # noqa: E731
-    whole, part = made_up.spread(failed, schemes=["batch"]), made_up.spread(schemes=["model"], ranks=[2, 4], seed=1)
-    lines = made_up.lines_of(tmp_path, a=whole, b=part)
-    figure, [said] = scaling.draw(lines, "speedup")
-    assert said.startswith("Not drawn, as there is no run on 1 rank: model of") and scaling.draw(lines, "time")[1] == []
-    assert "Failed: batch on 4 ranks." in " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
-    assert of_colour(figure.axes[0], "batch").keys() == {1, 2}
-
-
 def test_figures_are_written_in_each_form_with_fonts_that_publishers_take(tmp_path, monkeypatch, capsys):
     path = made_up.written(tmp_path / "s.jsonl", made_up.spread())
     outs = [tmp_path / f"f.{end}" for end in ("png", "pdf", "svg")]

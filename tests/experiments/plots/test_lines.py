@@ -44,12 +44,6 @@ def test_files_that_were_measured_on_something_else_are_lines_of_their_own(tmp_p
         made_up.lines_of(tmp_path, a=mixed)
 
 
-def test_lines_that_differ_in_settings_say_in_what(tmp_path):
-    other = made_up.spread(schemes=["batch"], batch_size=64, dtype="float64")
-    found = made_up.lines_of(tmp_path, a=made_up.spread(schemes=["batch"]), b=other)
-    assert names(found) == ["batch, batch size 100, dtype float32", "batch, batch size 64, dtype float64"]
-
-
 # ----- lines of any table
 
 REPORT = [{"net": "a", "seconds": {"median": 2}, "ways": [

@@ -49,12 +49,6 @@ def spread(change=lambda record: {}, seconds=spread_seconds, **settings):
     return [record | {"compute_max": record["time"]["compute"]} | change(record) for record in found]
 
 
-def predicted(machine="Cori Haswell", **settings):
-    """The predicted records of a study."""
-    more = {"predicted": True, "machine": machine, "ranks_per_node": 2, "environment": {"processor": machine}, "fits": True}
-    return [record | more for record in records(lambda point, _: 0.08 / point.ranks, 1, **settings)]
-
-
 def written(path, found):
     path.write_text(lines(found))
     return path

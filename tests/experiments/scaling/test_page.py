@@ -1,7 +1,6 @@
 """The page of a study: what it says, that nothing of a record is taken for markup, and that it needs nothing beside it."""
 
 import re
-import shlex
 import tomllib
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from gridgrad.experiments.plots import curves, scaling
 from gridgrad.experiments.scaling import page
 from gridgrad.experiments.scaling.records import lines
-from gridgrad.experiments.scaling.records import read as read_records
 from gridgrad.experiments.scaling.study import Study
 from tests.experiments.programs import run_main
 from tests.experiments.scaling import made_up_studies as made_up
@@ -72,19 +70,6 @@ def test_nothing_of_a_record_is_taken_for_markup_and_the_page_needs_nothing_besi
     assert text.count("alert") > 10 and "<script>alert" not in text and "<img src=x" not in text and '&"' not in text
     addresses, ids = (set(re.findall(rf'<[^>]* {name}="([^"]+)"', text)) for name in ("(?:src|href)", "id"))
     assert addresses and addresses <= {f"#{one}" for one in ids} and text == again
-
-
-def test_the_command_of_predictions_predicts_the_same(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    options = (
-        "--nets mlp:8,relu --shape 7 --outputs 3 --schemes batch,auto --weak --vary batch-size=20;40 --machine ethernet-1g"
-    )
-    run_main(monkeypatch, "sweep", "--predict", "1,2", *options.split(), "--out", "first.jsonl")
-    [repeat] = page.commands(read_records("first.jsonl"))
-    (tmp_path / "study.toml").write_text(repeat["settings"])
-    run_main(monkeypatch, *shlex.split(repeat["command"])[1:])
-    first, again = ([one | {"sweep": None} for one in read_records(path)] for path in ("first.jsonl", "study.jsonl"))
-    assert first == again and repeat["remark"] == ""
 
 
 def test_the_program_writes_the_page_with_the_settings_of_the_study(tmp_path, monkeypatch, capsys):

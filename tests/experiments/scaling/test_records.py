@@ -8,7 +8,6 @@ import pytest
 from gridgrad.experiments.scaling import environment, export, records
 from gridgrad.experiments.scaling.study import Study
 from gridgrad.experiments.scaling.summary import rows
-from gridgrad.parallel.job.run import UserError
 from tests.experiments.programs import run_main
 from tests.experiments.scaling import made_up_studies as made_up
 
@@ -105,7 +104,3 @@ def test_a_sweep_that_was_done_is_exported_and_nothing_is_run(tmp_path, monkeypa
     assert len(json.loads(trees.read_text())) == 5 and f"2 files for Extra-P written to {folder}" in capsys.readouterr().out
     names = {"mlp-512-512-512-relu-batch-strong.txt", "mlp-512-512-512-relu-model-strong.txt"}
     assert {path.name for path in folder.iterdir()} == names
-    path.write_text(records.lines(found[:1]))
-    for words, message in ((["excel", "x"], "extrap and hatchet"), (["extrap", folder], "several numbers of ranks")):
-        with pytest.raises(UserError, match=message):
-            run_main(monkeypatch, "sweep", path, "--export", *words)

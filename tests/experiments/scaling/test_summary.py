@@ -125,19 +125,6 @@ def test_the_fractions_of_amdahl_and_of_karp_and_flatt_are_those_that_were_put_i
     assert [round(line["Amdahl: serial %"], 6) for line in found] == [20, 20]
 
 
-def test_errors_of_predictions_are_ordered_by_their_part_of_the_step():
-    measured = made_up.records(lambda point, n: 0.01, repeats=1)
-    study = Study(measured[0]["sweep"])
-    for record in measured:
-        record["communication"] = [{"layer": "gradients", "kind": "all-reduce", "calls": 1, "bytes": 0, "seconds": 0.0015}]
-    priced = {"predicted": True, "terms": {"compute": 0.0075, "all-reduce of gradients": 0.0055, "all-gather": 0.001}}
-    predictions = [made_up.record(study, point, **priced) for point in study.points]
-    worst, *_, least = [line for line in model.errors(rows(measured + predictions)) if line["ranks"] == 4]
-    assert worst["term"] == "all-reduce of gradients"
-    assert (worst["ms measured"], worst["ms predicted"]) == pytest.approx((1.5, 5.5))
-    assert worst["error, % of the step"] == "+40.0" and float(least["error, % of the step"]) == 0
-
-
 def test_the_terms_of_a_prediction_add_up_to_the_step():
     study = Study({"ranks": [1, 2, 4], "nets": ["mlp:64,64,relu", "mlp:96,32,48,relu"], "schemes": ["batch", "model"]})
     made = list(predicted.records(study, machine.read("cori-haswell"), (4,), 1))

@@ -127,16 +127,6 @@ def test_measuring_anew_keeps_each_old_run_until_the_new_one_is_there(made_up_ru
     assert sweep.sweep(study, out, anew=True) == (12, 12) and len(records.read(out)) == 12
 
 
-def test_a_sweep_of_a_file_that_another_one_writes_is_refused(made_up_runs, tmp_path, monkeypatch):
-    def taken(path, words, remedy):
-        raise ValueError(f"{words}: {remedy}")
-
-    monkeypatch.setattr(runs, "Lock", taken)
-    with pytest.raises(UserError, match="another sweep writes .*s.jsonl"):
-        run_main(monkeypatch, "sweep", "--nets", "mlp:8,relu", "--ranks", 1, "--out", tmp_path / "s.jsonl")
-    assert not made_up_runs
-
-
 def test_a_sweep_goes_on_after_a_failure_says_it_in_one_line_and_tries_it_again(made_up_runs, tmp_path, monkeypatch, capsys):
     made_up_runs.fails = lambda point: "no memory" if point.ranks == 2 else None
     out = tmp_path / "s.jsonl"
@@ -163,17 +153,6 @@ def test_each_run_is_in_the_file_at_once_and_a_signal_keeps_what_is_done(made_up
     assert len(records.read(out)) == 5
 
 
-def test_no_run_is_started_that_would_end_after_the_minutes(made_up_runs, tmp_path, monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(sweep.time, "monotonic", lambda: clock[0])
-    made_up_runs.after = lambda point: clock.__setitem__(0, clock[0] + 1.5)
-    out, study = tmp_path / "s.jsonl", Study(SMALL | {"minutes": 0.1})
-    long = made_up.record(study, study.points[1], 0) | {"took": 100.0, "environment": environment.here()}
-    out.write_text(records.lines([long]))
-    assert sweep.sweep(study, out) == (4, 5)  # of 1.5 seconds each, within 6
-    assert set(made_up_runs) == {study.points[0]}, "short points go on"
-
-
 def test_parts_are_every_nth_point_and_are_gathered_without_dropping_runs(made_up_runs, tmp_path):
     study, files = Study({"ranks": [1, 2, 4]}), [tmp_path / f"{i}.jsonl" for i in range(1, 5)]
     assert len(study.points) == 6
@@ -192,14 +171,6 @@ def test_each_repeat_has_its_seed_and_series_that_take_turns_are_one_job_a_round
     assert sweep.sweep(Study(given | {"seeds": [3, 5]}), out) == (6, 6) and sorted(made_up_runs.jobs) == [1, 1, 2, 2]
     assert {(one["repeat"], one["seed"]) for one in records.read(out)} == {(0, 3), (1, 5)}
     assert sweep.sweep(Study(given | {"seeds": [4, 5]}), out) == (3, 6)  # 5 is there, and 3 does not compare
-
-
-def test_threads_and_emulated_hosts_say_how_a_job_starts():
-    series = [{"name": "a", "grid": "batch=*", "threads": 3, "hosts": 2, "delay": 12.5}]
-    point = Study({"ranks": [2], "series": series}).points[0]
-    how = runs.how_to_start(point)
-    assert how["env"] == {"OMP_NUM_THREADS": "3"} and how["launcher"][-4:] == ["--hosts", "2", "--delay", "12.5"]
-    assert runs.how_to_start(Study({"ranks": [2]}).points[0]) == {}
 
 
 def test_bad_sweeps_are_refused_before_anything_runs_and_a_dry_run_runs_nothing(made_up_runs, tmp_path, monkeypatch, capsys):
