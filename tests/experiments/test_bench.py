@@ -1,6 +1,7 @@
 """The peer comparison, small: which rounds count, what both sides do, and its table. Clocks, loads and jobs are made up."""
 
 import json
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -68,3 +69,28 @@ def test_a_quick_run_measures_what_was_selected_and_writes_its_table(tmp_path, m
     [(name, found)] = results["memory"].items()
     assert name == "memory of resnet20, batch 32" and (found["ours"], found["peer"]) == (3 << 20, 2 << 20)
     assert results["left_out"] == ["memory of resnet18, batch 8"] and f"| {name} | 3 | 2 | 1.500 |" in text
+
+
+ON_STAND_IN = """
+import sys
+from gridgrad.experiments import bench
+from gridgrad.parallel.job.run import run_launcher
+from tests import standin
+from dataclasses import replace
+from tests.experiments.test_bench import SMALL
+sys.modules["torch"] = None
+bench.GPU = [SMALL, replace(SMALL, name="too large", net="no-net")]
+run_launcher(bench.main)
+"""
+
+
+def test_steps_on_a_gpu_without_pytorch_on_it_are_ours_alone(tmp_path):
+    def found(*words):
+        command = [sys.executable, "-c", ON_STAND_IN, "--rounds", "1", "--minutes", "0", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120).stderr
+
+    assert "error: not measured: too large" in found("--device", "stand-in", "--out", tmp_path / "a.json")
+    text, results = (tmp_path / "a.md").read_text(), json.loads((tmp_path / "a.json").read_text())
+    assert "Ours alone" in text and "stand-in" in text and "| too large: unknown net" in text
+    assert results["networks"]["small"]["ours"]["median"] > 0
+    assert "there is no GPU here" in found("--device", "auto", "--out", tmp_path)

@@ -1,9 +1,12 @@
 """What the modules of the papers compute: a few numbers of each by hand, verdicts of made-up measurements, and small jobs."""
 
+import json
+import sys
+
 import numpy as np
 import pytest
 
-from gridgrad.experiments.papers import eserol2019, grabaskas2018, hegde2016, laugier2018, marques2016
+from gridgrad.experiments.papers import eserol2019, grabaskas2018, hegde2016, laugier2018, marques2016, marques2016_job
 from gridgrad.experiments.papers import eserol2019_partitions as vgg16
 from gridgrad.experiments.papers import eserol2019_times as times
 from gridgrad.experiments.papers import grabaskas2018_lines as thesis
@@ -12,7 +15,9 @@ from gridgrad.experiments.papers.marques2016_runs import PARTS, WITH_MASTER, Mar
 from gridgrad.experiments.papers.marques2016_scaling import EQUATIONS, derived
 from gridgrad.experiments.papers.paper import paper_of
 from gridgrad.nn.zoo import network_names
+from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.partitioning.network_hypergraph import measure
+from tests.mpi import mpi
 
 # ----- Grabaskas 2018
 
@@ -38,10 +43,39 @@ def test_the_constants_give_the_speedups_in_the_text_of_marques(equation):
     assert small["communication"] == pytest.approx(0.47 * sum(small.values()))
 
 
+def test_runs_on_gpus_stand_beside_those_on_cpus():
+    found, versions = {}, {"processor": "a machine", "mpi": "an MPI", "threads": 1, "device": "A"}
+    for run, seconds in (
+        (MarquesRun("50:500", 64), (0.0, 8.0, 2.0)),
+        (MarquesRun("50:500", 64, 2, WITH_MASTER), (1.0, 4.0, 2.0)),
+        (MarquesRun("50:500", 64, 1, "", "gpu"), (0.0, 1.5, 0.5)),
+        (MarquesRun("50:500", 64, 2, WITH_MASTER, "gpu"), (0.4, 0.8, 0.4)),
+    ):
+        step = {name: [value] for name, value in zip(PARTS, seconds, strict=True)}
+        found[run.key] = [step | {"round": 0, "batch_size": 64, "bytes": 1, "versions": versions, "peak_memory": 1 << 30}]
+    tables = marques2016.tables({"runs": found, "machine": "a machine"})
+    gpus = [[row[name] for name in ("GPUs", "speedup", "over CPUs", "communication, %")] for row in tables["on GPUs"]]
+    assert gpus == [pytest.approx(one) for one in ([1, 1, 10 / 2, 0], [2, 2 / 1.6, 7 / 1.6, 25])]
+    claims = {claim.name: claim.verdict for claim in paper_of("marques2016").claims(tables)}
+    assert claims["a CPU beats a GPU"] == DIFFERS
+
+
 def test_a_step_of_marques_is_split_and_sends_what_equation_5_1_says():
     result = MarquesRun("50:500", 4, 2, WITH_MASTER).start(0)
     assert all(len(result[part]) == 1 and result[part][0] > 0 for part in PARTS)
     assert result["bytes"] == pytest.approx(marques2016.equation("50:500", 4, 2) * 2**20, abs=100)
+
+
+@mpi(2)
+def test_a_step_of_marques_on_devices_sends_the_same(comm, monkeypatch):
+    words, printed = "--batch-size 4 --seconds 0 --grid model=2 --plan marques --device stand-in,cpu", []
+    monkeypatch.setattr(sys, "argv", ["job", *words.split()])
+    monkeypatch.setattr(marques2016_job, "print", printed.append, raising=False)
+    marques2016_job.main()
+    assert len(printed) == (comm.rank == 0)
+    for result in map(json.loads, printed):
+        assert result["versions"]["device"] == "stand-in" and min(result["convolution"]) > 0
+        assert result["bytes"] == pytest.approx(marques2016.equation("50:500", 4, 2) * 2**20, abs=100)
 
 
 # ----- Eserol 2019
@@ -67,6 +101,14 @@ def test_sizes_and_run_times_of_vgg16_follow_from_printed_numbers():
     ]  # fmt: skip
     by_hand = 4842 / 2 * 22757 / 21500 + 102400 / 32 * 2 * 24.5 * 2**22 / 1.25e9
     assert times.without_overlap(2, times.LAYERS, 512) == pytest.approx(by_hand)
+
+
+def test_a_partition_that_is_found_is_kept_and_one_that_is_none_is_refused():
+    kept = vgg16.search(vgg16.SearchCase("coarse", 2))
+    assert vgg16.owners_of(kept | {"volume": 1.0})[0] == vgg16.SearchCase("coarse", 2)
+    for broken in ({"counts": ["1 2"]}, {"grain": "fine"}):
+        with pytest.raises(UserError, match=r"tables\.json: a kept partition is none of VGG16"):
+            vgg16.owners_of(kept | broken)
 
 
 # ----- Hegde and Usmani 2016
