@@ -314,6 +314,21 @@ def test_steps_as_graphs_give_the_same_bits_and_messages(comm, monkeypatch):
             assert all(np.array_equal(plain[1][name], graphs[1][name]) for name in plain[1])
 
 
+@mpi(2)
+def test_ranks_with_and_without_graphs_train_together(comm, monkeypatch):
+    """They begin to sum the loss at different times, here beside gathers that do not block either."""
+    monkeypatch.setattr("gridgrad.parallel.grid.group.LONG_GATHER", 0)
+    losses = []
+    for devices in "stand-in,cpu", "cpu":
+        standin.forget()
+        use_device(comm, devices)
+        with ProcessGrid(comm, model=2) as grid:
+            net = distribute(nn.Sequential([nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 5)], seed=1, dtype=np.float64), grid)
+            loss, optimizer, x = nn.MSE(), nn.SGD(net, lr=0.1), np.random.default_rng(0).standard_normal((7, 6))
+            losses.append([net.learn(x, x[:, :5], loss, optimizer) for _ in range(5)])
+    assert np.allclose(*losses, rtol=1e-12)
+
+
 def test_a_function_that_reads_back_or_depends_on_the_host_is_no_graph(monkeypatch):
     monkeypatch.setenv("GRIDGRAD_GRAPH", "1")
     device.use("stand-in")
