@@ -7,6 +7,7 @@ its workspace beforehand. It stores matrices by columns: a row-major C = A B is 
 import ctypes
 import re
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,7 @@ class CuBlas:
             return self.cupy.dot(a, b, out=out)
         if out is None:
             out = self.cupy.empty(b.shape[1:], a.dtype)
-        done = self._multiply(a[None], b.reshape(len(b), -1), out.reshape(1, -1))
+        done = self._multiply(a[None], b.reshape(len(b), prod(b.shape[1:])), out.reshape(1, -1))
         return out if done else self.cupy.dot(a, b, out=out)
 
     def add_product(self, a, b, out):
