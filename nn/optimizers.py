@@ -8,7 +8,7 @@ of the step: this saves one pass over the array.
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from numbers import Real
 
 import numpy as np
@@ -54,7 +54,8 @@ class Optimizer:
         self.owned = zlib.crc32(repr([(part.start, part.stop) for part in parts]).encode())
         self._state = {name: xp.zeros(owned, params.dtype) for name in self.state_names}
         size = kernels().chunk if xp.is_cpu else max(owned, 1)
-        self.scratch, self._graphs = xp.empty(min(size, owned), params.dtype), Graphs()
+        self._graphs = Graphs()
+        vars(self).pop("scratch", None)
         self.chunks: list[tuple[slice, Array, Array, list[Array]]] = []  # slice of the buffers, parameters, gradients, state
         position = 0
         for part in parts:
@@ -64,6 +65,11 @@ class Optimizer:
                 state = [array[state_part] for array in self._state.values()]
                 self.chunks.append((where, params[where], grads[where], state))
                 position = state_part.stop
+
+    @cached_property
+    def scratch(self) -> Array:
+        """Memory of the size of the largest chunk, for `update`; on a GPU, where that is all, the fused kernels need none."""
+        return xp.empty(max((len(p) for _, p, *_ in self.chunks), default=0), self.flat.params.dtype)
 
     def step(self) -> None:
         """Update the parameters from the gradients, which are overwritten. The schedule is evaluated at step `net.step`."""
