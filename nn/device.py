@@ -128,6 +128,7 @@ class Recording:
         with self.stack:
             if error[0]:
                 self.stream.end_capture()  # of what remains without use; raises where the error has ended it
+        self.gpu.library.get_default_memory_pool().free_all_blocks()  # what the same work needed before it was recorded
 
     def begin_piece(self):
         self.stream.begin_capture()
@@ -143,7 +144,8 @@ class ArrayLibrary:  # looking up attributes of a SimpleNamespace takes three ti
     is_cpu: whether it is NumPy; use it only to choose between algorithms that compute the same."""
 
 
-_crossings, _recording, _recordings = 0, False, WeakSet()
+_crossings, _recording = 0, False
+_recordings: WeakSet[Recording] = WeakSet()
 KINDS = {"cpu": Cpu, "gpu": Gpu}
 xp: Any = ArrayLibrary()
 
