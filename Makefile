@@ -1,6 +1,6 @@
 # make speedup    set up the virtual environment, run the strong-scaling sweep, draw results/speedup.png
-# make test       set up the virtual environment, run the quick tests, on 1 to 4 ranks: about 3 minutes on two cores
-# make test-all   all tests, also the long ones, on 1 to 8 ranks and on whole data sets: an hour and a half on two cores
+# make test       set up the virtual environment, run the quick tests, on 1 to 4 ranks: about 2 minutes on two cores
+# make test-all   all tests, also the long ones, on 1 to 8 ranks and on whole data sets: about 25 minutes on two cores
 # make test-part  every sixth of the tests that make test leaves out, from the one of this number on: PART=0
 # make test-mpi, make test-others   those that depend on the MPI library, and those that do not
 # make check      is this machine set up to run jobs of several ranks?  RANKS=2
@@ -91,7 +91,7 @@ test-part: PICK = --slow --part $(PART)
 test-part: test
 
 say-how-long:
-	@echo "All tests take an hour and a half on two cores; make test takes about 3 minutes."
+	@echo "All tests take about 25 minutes on two cores; make test takes about 2 minutes."
 
 check: venv
 	$(GRIDGRAD) launch $(RANKS) check --ranks $(RANKS)
