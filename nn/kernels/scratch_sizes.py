@@ -181,29 +181,18 @@ def _of_row_patches(one, x, y, backward=True):
 
 
 def _of_shifted(one, x, y, backward=True):
-    (kh, kw), (sh, sw), (down, across), channels, filters = (
-        one.window.kernel,
-        one.window.stride,
-        one.reach,
-        x.shape[3],
-        y.shape[3],
-    )
+    (kh, kw), strides, (down, across) = one.window.kernel, one.window.stride, one.reach
     count, length = _extents(one.blocks(x, y.shape))
-    pixels, phases = count * (length + down) * (y.shape[2] + across), product(range(min(kh, sh)), range(min(kw, sw)))
-    found = {f"every row and column from {i} and {j} on": pixels * channels for i, j in phases}
-    return found | {
-        "shifted products": pixels * filters,
-        "partial kernel gradient": kh * kw * channels * filters if backward else 0,
-    }
+    pixels, phases = count * (length + down) * (y.shape[2] + across), product(*map(range, map(min, one.window.kernel, strides)))
+    found = {f"every row and column from {i} and {j} on": pixels * x.shape[3] for i, j in phases}
+    kernel = kh * kw * x.shape[3] * y.shape[3] if backward else 0
+    return found | {"shifted products": pixels * y.shape[3], "partial kernel gradient": kernel}
 
 
 PASSES = {
-    Patches: _of_patches,
-    RowPatches: _of_row_patches,
-    RowWinograd: _of_row_winograd,
-    Shifted: _of_shifted,
-    Winograd: _of_winograd,
-}
+    Patches: _of_patches, RowPatches: _of_row_patches, RowWinograd: _of_row_winograd,
+    Shifted: _of_shifted, Winograd: _of_winograd,
+}  # fmt: skip
 
 
 def _extents(some):
