@@ -6,8 +6,8 @@ on the same memory, and no Python runs. Arguments are copied to where they were 
 can not hold, such as communication: the graph ends there, and another one begins behind it.
 
 What differs from step to step must therefore lie in device memory: `upload` makes an array anew before each replay. Numbers
-that a function reads from the device, by `number`, are read after it. A function that waits for the device, or copies between
-it and the host, in another way, as seen when it runs for the second time, is never recorded.
+that a function reads from the device, by `number`, are read after it. A function that waits for the device without `between`
+or `number`, or copies arrays without `upload`, is never recorded: its second run shows that.
 """
 
 from collections.abc import Callable

@@ -65,5 +65,18 @@ same_weights mnist-cnn 28x28x1 64
 same_weights resnet20 32x32x3 32
 part bench-float32 70 "$python" -m gridgrad bench --device gpu --minutes 0.9 --rounds 5 --out "$out/gpu-float32.json"
 part bench-tf32 50 "$python" -m gridgrad bench --device gpu --tf32 --minutes 0.6 --rounds 5 --out "$out/gpu-tf32.json"
+part aims 10 "$python" -c '
+import json, sys
+from statistics import median
+networks = {name: found for name, found in json.load(open(sys.argv[1]))["networks"].items() if "ratio" in found}
+ratios = {name: found["ratio"]["median"] for name, found in networks.items()}
+missed = [f"{name} takes {ratio:.2f} times as long" for name, ratio in ratios.items() if ratio > networks[name]["bound"]]
+for name, found in networks.items():
+    if found["memory"]["ours"] > 1.3 * found["memory"]["peer"]:
+        missed.append(f"{name} takes more than 1.3 times the memory")
+if not ratios or median(ratios.values()) > 1:
+    missed.append(f"the median is {median(ratios.values()):.2f}" if ratios else "nothing was compared")
+print("; ".join(missed) or "all aims of time and memory are met")
+sys.exit(bool(missed))' "$out/gpu-float32.json"
 echo "all logs: $out; $([ "$failed" = 0 ] && echo all parts passed || echo some parts failed)" | tee -a "$out/summary.txt"
 exit "$failed"

@@ -1,7 +1,8 @@
 """Chains of elementwise operations as one kernel each, for GPUs.
 
 There each operation on arrays is a kernel, which takes some microseconds to start, and a pass over memory. So what is done to
-each element stands here once more, in the C++ of CUDA, for CuPy to compile. On a CPU, pieces that stay in the cache do as well.
+each element stands here once more, in the C++ of CUDA, for CuPy to compile. A CPU does not need it: layers work there in pieces
+that stay in the cache.
 
 Above each operation are the name of the kernel, its inputs, and its outputs, which it may read, too. An input may be the same
 memory as an output, so it is read first. `T` is the type of the network. Vectors of a BatchNorm are float64, and are cast to

@@ -5,9 +5,9 @@ their padding, their pixels are the rows of one matrix, (pixels, C), and shifted
 
     y[r] = sum_(i, j) x[r + i W + j] w[i, j],    W: the width with padding
 
-So nothing is copied as often as there are pixels in a kernel. What is computed in the last columns and rows of each image,
-where windows would reach beyond it, means nothing. With a stride of s every s-th row and column, from each of the first s on,
-is an image of its own, in which the kernel moves by single pixels.
+So nothing is copied as often as there are pixels in a kernel. Sums in the last columns and rows of each image, where windows
+reach beyond it, are not copied to the output. With a stride of s every s-th row and column, from each of the first s on, is an
+image of its own, in which the kernel moves by single pixels.
 """
 
 from itertools import product
