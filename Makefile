@@ -10,7 +10,7 @@
 # make figures    draw the figures of the documents from the numbers in results/: results/*.png (make reproduce: those of papers)
 # make bench      compare with PyTorch (installs it into the virtual environment) and PyDTNN (into .venv-pydtnn) in 15 minutes;
 #                 BENCH="--quick --out FOLDER" for 3 minutes, and any other options of gridgrad bench
-# make mutants    put faults into a copy of the code, one at a time, and report which of them no test finds: hours;
+# make mutants    put faults into a copy of the code, one at a time, and report which of them no test finds: half an hour;
 #                 MUTANTS="--kind field --folder nn" for some of them, and any other options of tests.mutants
 # make mechanical put mechanical faults into FOLDER=nn/layers by cosmic-ray (into .venv-mechanical): hours
 # make docs       build the documents with an API reference, in docs/_build (Sphinx goes into .venv-docs), and draw their figures

@@ -22,8 +22,8 @@ now: "Graph | None" = None  # what is being recorded
 
 
 class Graphs:
-    """Runs functions on a device that `records_graphs`, as graphs where possible. arrays(): those that they use and that others
-    may replace."""
+    """Runs functions on a device that `records_graphs`, as graphs where possible. arrays(): all arrays that the functions use
+    and that may be replaced by others later; a graph keeps those that it was recorded with."""
 
     def __init__(self, arrays: Callable[[], list[Array]] = list) -> None:
         self._arrays = arrays

@@ -68,7 +68,8 @@ class Optimizer:
 
     @cached_property
     def scratch(self) -> Array:
-        """Memory of the size of the largest chunk, for `update`; on a GPU, where that is all, the fused kernels need none."""
+        """Memory as large as the largest chunk, for `update`. It is allocated when it is first used: on a GPU, where one chunk
+        has all parameters, SGD and Adam do without it."""
         return xp.empty(max((len(p) for _, p, *_ in self.chunks), default=0), self.flat.params.dtype)
 
     def step(self) -> None:
@@ -77,13 +78,13 @@ class Optimizer:
         self.updates += 1
         self._constants = list(map(self._number, self.constants(lr)))
         self.last_lr = lr
-        factor = 1.0 if self.clip_norm is None else self._clipping()
+        factor, records = 1.0 if self.clip_norm is None else self._clipping(), records_graphs()
         for where, p, g, state in reversed(self.chunks):  # the gradients of the last layers are final first
             if self.clip_norm is None:
                 self.flat.ready(where)
             elif factor < 1:
                 xp.multiply(g, self._number(factor), out=g)
-            if records_graphs():
+            if records:
                 self._graphs.run(partial(self._update, p, g, state), (where.start, bool(lr), self.l1, self.l2))
             else:
                 self._update(p, g, state, self._constants)

@@ -188,8 +188,11 @@ class Group:
 
     def _run(self, operation, layer, elements, own, outgoing, incoming, counts=None):
         """Carry out an Operation. elements, own: see `Collective.sent`. outgoing, incoming: arrays, the same one in place."""
-        call = partial(self._run_now, operation, layer, elements, own, outgoing, incoming, counts)
-        call() if on_host(outgoing, incoming) else between(call)
+        call = operation, layer, elements, own, outgoing, incoming, counts
+        if on_host(outgoing, incoming):
+            self._run_now(*call)
+        else:
+            between(partial(self._run_now, *call))
 
     def _run_now(self, operation, layer, elements, own, outgoing, incoming, counts):
         sent = sent_by_rank(operation.kind, elements, own, self.size, self.rank)
