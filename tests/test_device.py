@@ -299,7 +299,7 @@ def trained_on_stand_in(comm, monkeypatch, graphs, grid, make_optimizer):
         return losses, net.state_dict(everywhere=True), counted, kinds.count(Graph)
 
 
-@mpi(1, 2, 3)
+@mpi(1, 2, 3, 5, 8)
 def test_steps_as_graphs_give_the_same_bits_and_messages(comm, monkeypatch):
     """A graph may not read back, nor compute while it is recorded; what changes from step to step lies in device memory."""
     for axis in "batch", "model", "height":

@@ -19,7 +19,7 @@ from threading import Lock
 
 from tests.mutants.faults import ROOT, listed
 from tests.mutants.ladder import Ladder
-from tests.mutants.report import UNDECIDED, State
+from tests.mutants.state import UNDECIDED, State
 from tests.mutants.trials import Unusable, digest, files_of, new_copy
 
 STATE = ROOT / "results/mutants.jsonl"

@@ -5,7 +5,7 @@ import pytest
 from tests.mutants import trials
 from tests.mutants.faults import ROOT, Fault, listed
 from tests.mutants.ladder import FEW_RANDOM, ORDERS, Ladder
-from tests.mutants.report import State
+from tests.mutants.state import State
 from tests.mutants.trials import Copy, Unusable
 
 FILE, TEST = "pkg/sums.py", "tests/pkg/test_sums.py"

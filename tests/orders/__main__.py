@@ -6,8 +6,11 @@ python -m tests.orders server:asp:single --workers 3 --updates 1 --replay 0,2,1
 """
 
 import os
+import platform
 import sys
 import time
+from datetime import date
+from importlib.metadata import version
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -71,11 +74,17 @@ def table(rows, out=None):
         failed += bool(wrong)
     say(f"{len(rows)} cases, {failed} with violations, {time.monotonic() - began:.0f} s")
     if out:
-        from tests.mutants.report import machine
-
         text = "\n".join(lines)
         out.write_text(f"{HEAD}\n{machine()}\n\n```\n{text}\n```\n")
     return int(failed > 0)
+
+
+def machine():
+    """Where the table was made, in a line."""
+    from gridgrad.nn.kernels.processor import processor
+
+    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "mpi4py"))
+    return f"{date.today().isoformat()}, {processor().title}, Python {platform.python_version()}, {versions}, {sys.platform}."
 
 
 if __name__ == "__main__":

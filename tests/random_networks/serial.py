@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gridgrad.nn import Context
+from gridgrad.nn import Context, device
 from gridgrad.nn.device import to_device, to_host
-from tests.memory import fresh_memory
+from gridgrad.nn.kernels.workspace import Workspace
 
 STEPS = 1e-6, 1e-5, 1e-7  # of differences: where a kink lies within one, another one decides
 TOLERANCE = 1e-6  # of a difference, relative to the derivative and the loss, at least 1
@@ -108,3 +108,19 @@ def passes(net, x, dy):
         found += [outputs, dx, grads, to_host(net.grads).copy()]
         net.forward(x)  # an evaluation, after which training goes on
     return found
+
+
+def fresh_memory(monkeypatch):
+    """From now on every array that a workspace returns has memory of its own, which holds NaN, or the like, at first.
+
+    An array that is overwritten while it is still needed then keeps its numbers, and one that is read before it is written
+    gives NaN: either way the result differs from the usual one.
+    """
+
+    def fresh(workspace, name, shape, dtype):
+        array = device.empty(int(np.prod(shape)), dtype).reshape(shape)
+        array.fill(np.nan if np.dtype(dtype).kind == "f" else 1)
+        workspace._spaces[name] = array, array.reshape(-1)
+        return array
+
+    monkeypatch.setattr(Workspace, "__call__", fresh)

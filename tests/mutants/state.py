@@ -1,12 +1,6 @@
-"""What is known of faults, and the machine that a report names."""
+"""What is known of faults."""
 
 import json
-import platform
-import sys
-from datetime import date
-from importlib.metadata import version
-
-from gridgrad.nn.kernels.processor import processor
 
 UNDECIDED = "undecided"  # not noticed by the quick tests
 
@@ -38,8 +32,3 @@ class State:
         """
         same = code == self.trials.get(fault.key, {}).get("code")
         return self.result(fault) in ("found", "unimportable", *(("survived", UNDECIDED)[: 1 + quick] if same else ()))
-
-
-def machine():
-    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "mpi4py"))
-    return f"{date.today().isoformat()}, {processor().title}, Python {platform.python_version()}, {versions}, {sys.platform}."
