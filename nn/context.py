@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from gridgrad.nn.device import Array, empty, xp
-from gridgrad.nn.graphs import Graphs
+from gridgrad.nn.graphs import Graphs, between
 from gridgrad.nn.kernels.workspace import Workspace, scratch
 from gridgrad.nn.observer import Observer
 
@@ -92,12 +92,17 @@ class Context(dict[Any, Any]):
         self.begin(seed=0, step=0, batch_size=batch_size)
         self._gradients: list[Array] = [] if sharing is None else sharing._gradients  # flat buffers
         self._held: list[Array] = []
-        self.graphs = Graphs(self._arrays)
+        self.graphs = Graphs(self._arrays, lambda: map(vars, self.values()))
 
     def begin(self, seed: int, step: int, batch_size: int | None, first: int = 0, minibatch_size: int | None = None) -> None:
         """Start the next minibatch or micro-batch; the arguments are the attributes. minibatch_size: by default batch_size."""
         self.seed, self.step, self.batch_size, self.first = seed, step, batch_size, first
         self.minibatch_size = batch_size if minibatch_size is None else minibatch_size
+
+    def attach(self, observer: Observer | None) -> None:
+        """Have an observer told about the passes from now on, or nobody. On a GPU, work is not split for communication."""
+        self.observer = observer
+        self.progress = observer.progress if observer and xp.is_cpu else None
 
     def __missing__(self, layer):
         kept = self[layer] = LayerContext()
@@ -140,6 +145,13 @@ class Context(dict[Any, Any]):
         """The bytes of the arrays that layers store in it, without the buffers for gradients that layers share."""
         return total_bytes(array for kept in self.values() for array in kept.arrays())
 
+    def as_graph(self, function: Callable[..., Any], key: Any, *arrays: Array, follows: bool = False) -> Any:
+        """function(*arrays): a pass of many layers in this context, on a GPU as a graph unless an observer hears of each layer.
+        key, follows: see `Graphs.run`."""
+        if xp.is_cpu or self.observer is not None and self.observer.hears_passes:
+            return function(*arrays)
+        return self.graphs.run(function, (key, self.batch_size, self.minibatch_size), *arrays, follows=follows)
+
     # ----- where an observer listens, every pass of a layer is a call of `run` or lies between `begin_pass` and `end_pass`
 
     def run(self, layer: Any, phase: str, array: Array) -> Any:
@@ -154,7 +166,7 @@ class Context(dict[Any, Any]):
             self.observer.end(observed, phase, self)
             self.observer.computed(observed, phase, array, result, self)
         if phase == "gradients" and layer.parameters:
-            self.observer.written(observed)
+            self.written(layer)
         return result
 
     def begin_pass(self, layer: Any, phase: str) -> None:
@@ -169,8 +181,8 @@ class Context(dict[Any, Any]):
 
     def written(self, layer: Any) -> None:
         """Tell the observer that the gradients of a layer's parameters are final."""
-        if self.observer is not None:
-            self.observer.written(layer.observed_as or layer)
+        if self.observer is not None and self.observer.hears_written:
+            between(partial(self.observer.written, layer.observed_as or layer))
 
     def __repr__(self):
         kind = "training" if self.training else "evaluation"

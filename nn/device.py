@@ -6,7 +6,7 @@ alone are the kernels of `nn/kernels/fused.py`.
 """
 
 import os
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 from weakref import WeakSet
 
@@ -27,7 +27,7 @@ NO_TF32 = "--tf32 is for the products of a GPU: use --device gpu with it"  # on 
 class Cpu:
     """NumPy, with arrays in the host's memory."""
 
-    library, is_cpu, records, pinned_empty = np, True, False, staticmethod(np.empty)
+    library, is_cpu, records, pinned_empty, own = np, True, False, staticmethod(np.empty), {}
 
     def __init__(self, number=0, tf32=False):
         if tf32:
@@ -44,9 +44,6 @@ class Cpu:
         return array if out is None else np.copyto(out, array)
 
     to_host = to_device
-
-    def add_product(self, a, b, out):
-        np.add(out, a @ b, out=out)
 
     def __str__(self):
         return "cpu"
@@ -83,14 +80,11 @@ class Gpu:
             self.products = CuBlas(cupy, tf32)
         except LookupError:
             return
-        self.records, self.add_product = graphs_wanted(), self.products.add_product
-        self.own = {"matmul": self.products.matmul, "dot": self.products.dot}
+        self.records = graphs_wanted()
+        self.own = {name: getattr(self.products, name) for name in ("matmul", "dot", "add_product")}
 
-    def add_product(self, a, b, out):
-        self.library.add(out, self.library.matmul(a, b), out=out)
-
-    def recording(self):
-        return Recording(self)
+    def recorder(self):
+        return Recorder(self)
 
     def to_device(self, array, out=None):
         return self.library.asarray(array) if out is None else out.set(array)
@@ -106,13 +100,14 @@ class Gpu:
         return f"{name}, CuPy {self.library.__version__}"
 
 
-class Recording:
-    """A `with` block in which a GPU does nothing: what it would do becomes graphs. It begins with `begin_piece`."""
+class Recorder:
+    """A `with` block in which a GPU does nothing: what it would do becomes graphs. It begins with `begin_piece`. Graphs of one
+    recorder may use the same memory: they run one after the other."""
 
     def __init__(self, gpu):
         self.gpu, self.cuda = gpu, gpu.library.cuda
-        self.stream, self.pool = self.cuda.Stream(non_blocking=True), self.cuda.MemoryPool()  # the memory of these graphs alone
-        _recordings.add(self)
+        self.stream, self.pool = self.cuda.Stream(non_blocking=True), self.cuda.MemoryPool()
+        _recorders.add(self)
 
     def __enter__(self):
         self.gpu.synchronise()
@@ -139,13 +134,21 @@ class Recording:
         return lambda: graph.launch(self.cuda.get_current_stream())
 
 
+def _add_product(a, b, out):
+    xp.add(out, xp.matmul(a, b), out=out)
+
+
 class ArrayLibrary:  # looking up attributes of a SimpleNamespace takes three times as long
     """The type of `xp`. `use` copies the attributes of the library into it, so that looking up `xp.add` is as fast as `np.add`.
-    is_cpu: whether it is NumPy; use it only to choose between algorithms that compute the same."""
+    is_cpu: whether it is NumPy; use it only to choose between algorithms that compute the same.
+    add_product(a, b, out): adds the product of two matrices to `out`."""
 
 
-_crossings, _recording = 0, False
-_recordings: WeakSet[Recording] = WeakSet()
+recording: Any = (
+    None  # the Graph that is being recorded (nn/graphs.py): nothing is computed, and nothing may wait for the device
+)
+_crossings = 0
+_recorders: WeakSet[Recorder] = WeakSet()
 KINDS = {"cpu": Cpu, "gpu": Gpu}
 xp: Any = ArrayLibrary()
 
@@ -162,8 +165,7 @@ def use(name, number=0, tf32=False):
     _device = KINDS[name](number, tf32)
     vars(xp).clear()
     vars(xp).update((name, value) for name, value in vars(_device.library).items() if not name.startswith("__"))
-    vars(xp).update(getattr(_device, "own", {}))
-    xp.is_cpu = _device.is_cpu
+    vars(xp).update({"is_cpu": _device.is_cpu, "add_product": _add_product} | _device.own)
 
 
 def gpus():
@@ -229,7 +231,7 @@ def synchronise():
 
 def memory_pools():
     """The pools that hold the memory of a GPU, those of graphs among them: a list, empty where there is no GPU."""
-    return [xp.get_default_memory_pool(), *(one.pool for one in _recordings)] if hasattr(xp, "get_default_memory_pool") else []
+    return [xp.get_default_memory_pool(), *(one.pool for one in _recorders)] if hasattr(xp, "get_default_memory_pool") else []
 
 
 # ----- graphs: see `nn/graphs.py`
@@ -240,17 +242,9 @@ def records_graphs():
     return _device.records
 
 
-@contextmanager
-def recording():
-    """A `with` block whose work on the device is recorded, and done for the first time when the pieces are started: see
-    `Recording`. It raises the device's error if a graph can not hold something."""
-    global _recording
-    _recording = True
-    try:
-        with _device.recording() as found:
-            yield found
-    finally:
-        _recording = False
+def recorder():
+    """A Recorder of the device."""
+    return _device.recorder()
 
 
 def crossings():
@@ -258,32 +252,21 @@ def crossings():
     return _crossings
 
 
-@contextmanager
-def uncounted():
-    """A `with` block whose `crossings` are not counted."""
+def uncounted(function):
+    """What function() returns; its `crossings` are not counted."""
     global _crossings
     before = _crossings
     try:
-        yield
+        return function()
     finally:
         _crossings = before
 
 
 def _cross():
     global _crossings
-    if _recording:
+    if recording is not None:
         raise RuntimeError("a graph can not wait for the device, nor copy between it and the host")
     _crossings += 1
-
-
-def send(array, out=None):
-    """`to_device` for what a graph does before each replay: not one of the `crossings`."""
-    return _device.to_device(array, out)
-
-
-def add_product(a, b, out):
-    """out <- out + a @ b, of matrices on the device."""
-    _device.add_product(a, b, out)
 
 
 def graphs_wanted(environ=os.environ):

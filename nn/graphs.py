@@ -1,85 +1,105 @@
 """CUDA graphs: what a GPU does in a function is recorded once, and from then on started by a single call.
 
-Python needs longer to start the kernels of a small network than a GPU to run them. So a function of device arrays, such as both
-passes of a training step, runs twice as it is, is then recorded, and is replayed afterwards: the GPU does the same operations
-on the same memory, and no Python runs. Arguments are copied to where they were at the recording. `between` is for what a graph
-can not hold, such as communication: the graph ends there, and another one begins behind it.
+Python needs longer to start the kernels of a small network than a GPU to run them. So a function of device arrays, such as the
+forward pass of a training step, runs twice as it is, is then recorded, and is replayed afterwards: the GPU does the same
+operations on the same memory, and no Python runs. Arguments are copied to where they were at the recording. `between` is for
+what a graph can not hold, such as communication: the graph ends there, and another one begins behind it.
 
 What differs from step to step must therefore lie in device memory: `upload` makes an array anew before each replay. Numbers
 that a function reads from the device, by `number`, are read after it. A function that waits for the device without `between`
 or `number`, or copies arrays without `upload`, is never recorded: its second run shows that.
 """
 
-from collections.abc import Callable
-from functools import lru_cache, wraps
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial, wraps
 from typing import Any
 
 from gridgrad.nn import device
-from gridgrad.nn.device import Array, xp
+from gridgrad.nn.device import Array, to_device, xp
 
 MOST = 32  # the graphs that are kept, such as for minibatches of different sizes; what comes later runs as it is
-now: "Graph | None" = None  # what is being recorded
 
 
 class Graphs:
-    """Runs functions on a device that `records_graphs`, as graphs where possible. arrays(): all arrays that the functions use
-    and that may be replaced by others later; a graph keeps those that it was recorded with."""
+    """Runs functions as graphs, where the device records them and they can be graphs.
+    arrays(): all arrays that the functions use and that may be replaced by others later; a graph keeps those that it was
+    recorded with. attributes(): the dicts of what the functions leave on the host for those that follow them."""
 
-    def __init__(self, arrays: Callable[[], list[Array]] = list) -> None:
-        self._arrays = arrays
+    def __init__(self, arrays: Callable[[], list[Array]] = list, attributes: Callable[[], Iterable[dict]] = list) -> None:
+        self.arrays, self.attributes, self.recorder = arrays, attributes, None
         self._known: dict[Any, Any] = {}  # {key: how often it ran, a Graph, or None where there can be none}
+        self._key, self._graph = None, None  # of the newest function that does not follow another one
 
-    def run(self, function: Callable[..., Any], key: Any, *inputs: Array) -> Any:
-        """function(*inputs). key: all else that the function depends on, apart from the contents of device memory."""
-        key = key, *((array.shape, array.dtype) for array in inputs)
-        if key not in self._known and len(self._known) == MOST:
+    def run(self, function: Callable[..., Any], key: Any, *inputs: Array, follows: bool = False) -> Any:
+        """function(*inputs). key: all else that the function depends on, apart from the contents of device memory.
+        follows: whether it uses what the newest function that does not follow has left: it is a graph where that one is."""
+        if not device.records_graphs():
             return function(*inputs)
-        found = self._known.get(key, 0)
-        if found == 2:
-            found = self._known[key] = _recorded(function, inputs, self._arrays)
-        if isinstance(found, Graph):
-            return found.replay(inputs)
+        key = key, *((array.shape, array.dtype) for array in inputs)
+        if follows:
+            if self._graph and key not in self._graph.following:
+                self._graph.following[key] = self._recorded(function, inputs)
+            graph = self._graph and self._graph.following[key]
+        else:
+            self._key, found = key, self._known.get(key, 0)
+            if found == 2:
+                found = self._known[key] = self._recorded(function, inputs)
+            elif found == 1 or found == 0 and len(self._known) < MOST:
+                self._known[key] = found + 1
+            graph = self._graph = found if isinstance(found, Graph) else None
+        if graph:
+            return graph.replay(inputs)
         before = device.crossings()
         result = function(*inputs)
-        if found is not None:
-            crosses = found == 1 and device.crossings() != before
-            self._known[key] = None if crosses else found + 1
+        if device.crossings() != before and self._known.get(self._key) == 2:  # in the second run
+            self._known[self._key] = None
         return result
+
+    def _recorded(self, function, inputs):
+        """A Graph; None if the device refuses something in it."""
+        self.recorder = self.recorder or device.recorder()
+        try:
+            return Graph(self, function, inputs)
+        except Exception:  # each library of the device has its own; a fault of the function itself shows when it runs as it is
+            return None
 
 
 class Graph:
     """What a function does, piece by piece, and all memory in which it does it."""
 
-    def __init__(self, function, inputs, arrays):
-        global now
+    def __init__(self, graphs, function, inputs):
         self.inputs, self.uploads, self.held, self.pieces = [array.copy() for array in inputs], [], [], []
-        now = self
+        self.following: dict[Any, Graph | None] = {}  # {key: of a function that follows}
+        device.recording, self.recorder = self, graphs.recorder
         try:
-            with device.recording() as self.recording:
+            with self.recorder:
                 self.result = function(*self.inputs)
-                self.pieces.append(self.recording.end_piece())
+                self.pieces.append(self.recorder.end_piece())
         finally:
-            now = None
-        self.held += arrays()
+            device.recording = None
+        self.held += graphs.arrays()
+        self.attributes = [(found, dict(found)) for found in graphs.attributes()]
 
     def replay(self, inputs):
         for own, array in zip(self.inputs, inputs, strict=True):
             xp.copyto(own, array)
         for make, array in self.uploads:
-            device.send(make(), array)
+            device.uncounted(partial(to_device, make(), array))
         for piece in self.pieces:
             piece()
+        for found, recorded in self.attributes:
+            found.update(recorded)
         return self.result.item() if isinstance(self.result, Number) else self.result
 
 
 def between(function: Callable[[], Any]) -> Any:
     """Call a function that waits for the device, and return its result; where something is being recorded, it is called in each
     replay, and this returns None."""
-    if now is None:
-        with device.uncounted():
-            return function()
-    now.pieces += [now.recording.end_piece(), function]
-    now.recording.begin_piece()
+    graph = device.recording
+    if graph is None:
+        return device.uncounted(function)
+    graph.pieces += [graph.recorder.end_piece(), function]
+    graph.recorder.begin_piece()
 
 
 class Number:
@@ -89,26 +109,19 @@ class Number:
         self.item = array.item
 
 
-def _recorded(function, inputs, arrays):
-    """A Graph; None if the device refuses something in it."""
-    try:
-        return Graph(function, inputs, arrays)
-    except Exception:  # each library of the device has its own; a fault of the function itself shows when it runs as it is
-        return None
-
-
 def number(array: Array) -> Any:
     """A 0-d array as a float. While a function is recorded it gets a Number, which it can only return."""
-    return array.item() if now is None else Number(array)
+    return array.item() if device.recording is None else Number(array)
 
 
 def upload(make: Callable[[], Any]) -> Any:
     """The host array make() on the device; of the function that is being recorded, anew before each replay."""
-    if now is None:
-        return device.send(make())
     host = make()
-    now.uploads.append((make, device.empty(host.size, host.dtype).reshape(host.shape)))
-    return now.uploads[-1][1]
+    if device.recording is None:
+        return device.uncounted(partial(to_device, host))
+    array = device.empty(host.size, host.dtype).reshape(host.shape)
+    device.recording.uploads.append((make, array))
+    return array
 
 
 def constant(maxsize: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -120,8 +133,8 @@ def constant(maxsize: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         @wraps(function)
         def call(*arguments):
             found = cached(*arguments)
-            if now is not None:
-                now.held.append(found)
+            if device.recording is not None:
+                device.recording.held.append(found)
             return found
 
         call.cache_clear = cached.cache_clear

@@ -15,10 +15,12 @@ class Observer:
 
     hears_collectives = False  # whether the observer is told about communication, too
     hears_passes = False  # whether it overrides `begin`, `end` or `computed`; others are not told, which saves time
+    hears_written = False  # whether it overrides `written`
     progress = None  # a function that layers call at progress points within their work; None for no progress points
 
     def __init_subclass__(cls):
         cls.hears_passes = any(getattr(cls, event) is not getattr(Observer, event) for event in ("begin", "end", "computed"))
+        cls.hears_written = cls.written is not Observer.written
 
     # A pass is the work of one thing in one phase, in a Context or None: of a layer "forward", "gradients", "input_gradient" or
     # "backward" (both halves at once), of a loss "forward" or "backward", of an optimizer or an update protocol "step", of a
@@ -67,7 +69,10 @@ class ObserverGroup(Observer):
     """Several observers that act as one: each event is told to all of them, in the order in which they were registered."""
 
     def __init__(self, observers):
-        self.observers, self.hears_passes = observers, any(observer.hears_passes for observer in observers)
+        self.observers = observers
+        self.hears_passes, self.hears_written = (
+            any(getattr(observer, hears) for observer in observers) for hears in ("hears_passes", "hears_written")
+        )
         for event in EVENTS:
             setattr(self, event, partial(self._tell, event))
 

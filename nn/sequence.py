@@ -1,8 +1,6 @@
 """Layers that run one after another: their order, their passes, and which of them run as one."""
 
-from functools import partial
-
-from gridgrad.nn.device import records_graphs, xp
+from gridgrad.nn.device import xp
 from gridgrad.nn.layer import Layer
 from gridgrad.nn.layers.activations import ReLU
 from gridgrad.nn.layers.conv import Conv2d, PooledConv2d
@@ -106,18 +104,14 @@ class Chunk:
             context.run(self._first, "gradients", dy)
         return None
 
-    def both(self, loss, x, targets, context):
-        """Both passes of a step: write the gradients of all parameters, and return the loss of the outputs for x, a float."""
-        if context.observer is not None or not records_graphs():
-            return self._both(loss, context, x, targets)
-        key = self, loss, context.batch_size, context.minibatch_size
-        return context.graphs.run(partial(self._both, loss, context), key, x, targets)
+    def loss(self, loss, x, targets, context):
+        """The loss, a float, of the outputs for x."""
+        return observed(context.observer, loss, "forward", self.forward(x, context), targets, context, context=context)
 
-    def _both(self, loss, context, x, targets):
-        outputs = self.forward(x, context)
-        value = observed(context.observer, loss, "forward", outputs, targets, context, context=context)
-        self.backward(observed(context.observer, loss, "backward", context, context=context), context, input_gradient=False)
-        return value
+    def backward_from(self, loss, context, half="backward", input_gradient=False):
+        """`backward`, or its half `input_gradients`, from the gradient of a loss on."""
+        dy = observed(context.observer, loss, "backward", context, context=context)
+        return getattr(self, half)(dy, context, input_gradient)
 
     def input_gradients(self, dy, context, input_gradient=True):
         """One half: returns the gradient of the input, or None, and keeps in the context what `parameter_gradients` needs."""

@@ -1,7 +1,7 @@
 """The serial network: a list of layers over two flat buffers."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from math import isfinite
 from typing import Any, Protocol
 
@@ -160,8 +160,7 @@ class Sequential(Observable):
 
     def _attach_observer(self, context):
         """Connect the observer to a context that is for training: evaluations are not observed."""
-        context.observer = self.observer if context.training else None
-        context.progress = context.observer and context.observer.progress
+        context.attach(self.observer if context.training else None)
 
     @cached_property
     def passes(self) -> Chunk:
@@ -198,7 +197,9 @@ class Sequential(Observable):
         context.training = True
         context.begin(self.seed, self.step, len(inputs))
         self._attach_observer(context)
-        value = self.passes.both(loss, inputs, targets, context)
+        forward, backward = partial(self.passes.loss, loss, context=context), partial(self.passes.backward_from, loss, context)
+        value = context.as_graph(forward, (self.passes, loss), inputs, targets)
+        context.as_graph(backward, (), follows=True)
         if not isfinite(value):
             raise Diverged(explain_divergence(self, value, samples, context))
         observed(self.observer, optimizer, "step")

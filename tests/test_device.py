@@ -19,6 +19,7 @@ from gridgrad.nn.graphs import Graph, Graphs
 from gridgrad.nn.kernels.kernel_table import kernels, use
 from gridgrad.parallel import ProcessGrid, distribute, use_device
 from gridgrad.parallel.grid.devices import Staging, is_cuda_aware, ranks_on_cpus, staging
+from gridgrad.parallel.sync.overlapped import OverlappedReduction
 from tests import standin
 from tests.elementwise import NEEDS_COMPILER
 from tests.mpi import mpi
@@ -282,36 +283,44 @@ def layers():
     ]
 
 
-def trained_on_stand_in(comm, monkeypatch, graphs, grid, make_optimizer):
-    """(losses, weights, what was counted of communication, the graphs) of ten steps, every fourth with a smaller minibatch."""
+def trained_on_stand_in(comm, monkeypatch, graphs, grid, make_optimizer, **options):
+    """(losses, weights, what was counted of communication, replays) of ten steps, every fourth with a smaller minibatch."""
     monkeypatch.setenv("GRIDGRAD_GRAPH", graphs)
     use_device(comm, "stand-in")
     with ProcessGrid(comm, **grid) as made:
-        net = distribute(nn.Sequential(layers(), seed=1, input_shape=(8, 8, 3)), made)
+        net = distribute(nn.Sequential(layers(), seed=1, input_shape=(8, 8, 3)), made, **options)
         net.allocate()
         loss, optimizer, random, losses = nn.SoftmaxCrossEntropy(), make_optimizer(net), np.random.default_rng(0), []
+        trainer = net.trainer(loss, optimizer)
+        standin.Device.calls.clear()
         for step in range(10):
             count = 5 if step % 4 == 3 else 11
             x, y = random.standard_normal((count, 8, 8, 3)), random.integers(0, 5, count)
-            losses.append(net.learn(x, y, loss, optimizer))
+            if net.steps_under_way > 1:
+                losses += trainer.step([net.blocks(x, y)], count)
+            else:
+                losses.append(net.learn(x, y, loss, optimizer))
+        losses += trainer.flush()
         counted = {key: (record.calls, record.bytes) for key, record in made.tally.records.items()}
-        kinds = [type(found) for found in net.context.graphs._known.values()]
-        return losses, net.state_dict(everywhere=True), counted, kinds.count(Graph)
+        return losses, net.state_dict(everywhere=True), counted, standin.Device.calls["replays"]
 
 
 @mpi(1, 2, 3, 5, 8)
 def test_steps_as_graphs_give_the_same_bits_and_messages(comm, monkeypatch):
     """A graph may not read back, nor compute while it is recorded; what changes from step to step lies in device memory."""
-    for axis in "batch", "model", "height":
-        for make_optimizer in (
-            lambda net: nn.SGD(net, lr=lambda step: 0.1 / (1 + step), momentum=0.9, l2=0.01),
-            lambda net: nn.AdamW(net, 0.01, l1=0.01),
-        ):
-            plain, graphs = (
-                trained_on_stand_in(comm, monkeypatch, wanted, {axis: comm.size}, make_optimizer) for wanted in ("0", "1")
-            )
-            assert plain[0] == graphs[0] and plain[2] == graphs[2] and (plain[3], graphs[3]) == (0, 1)
-            assert all(np.array_equal(plain[1][name], graphs[1][name]) for name in plain[1])
+    sgd = lambda net: nn.SGD(net, lr=lambda step: 0.1 / (1 + step), momentum=0.9, l2=0.01)  # noqa: E731
+    adamw = lambda net: nn.AdamW(net, 0.01, l1=0.01)  # noqa: E731
+    cases = [({axis: comm.size}, optimizer, {}) for axis in ("batch", "model", "height") for optimizer in (sgd, adamw)]
+    overlap = lambda net: OverlappedReduction(net, "sharded", "same", 1)  # noqa: E731
+    cases += [({"batch": comm.size}, sgd, {"reduction": overlap, "micro_batches": count}) for count in (1, 3)]
+    if comm.size > 1:
+        names = "1f1b", "zb-h1", "zbv", "async:3", "async:2:nostash"
+        cases += [({"stage": comm.size}, sgd, {"pipeline": name, "micro_batches": 3 - 2 * ("async" in name)}) for name in names]
+    for case in cases:
+        plain, graphs = (trained_on_stand_in(comm, monkeypatch, wanted, *case[:2], **case[2]) for wanted in ("0", "1"))
+        assert plain[0] == graphs[0] and plain[2] == graphs[2], case
+        assert all(np.array_equal(plain[1][name], graphs[1][name]) for name in plain[1]), case
+        assert plain[3] == 0 < graphs[3], case
 
 
 @mpi(2)
@@ -345,6 +354,31 @@ def test_a_function_that_reads_back_or_depends_on_the_host_is_no_graph(monkeypat
     monkeypatch.setenv("GRIDGRAD_GRAPH", "yes")
     with pytest.raises(ValueError, match="GRIDGRAD_GRAPH must be 0 or 1"):
         device.use("stand-in")
+
+
+@pytest.mark.parametrize("reads", ["first", "second", "second, by to_host", "neither"])
+def test_a_function_that_follows_finds_what_the_newest_one_left(monkeypatch, reads):
+    """Whether they are graphs or not, with inputs of two sizes in turn."""
+    monkeypatch.setenv("GRIDGRAD_GRAPH", "1")
+    device.use("stand-in")
+    left = {}
+    graphs = Graphs(attributes=lambda: [left])
+
+    def first(x):
+        left["doubled"] = x + x
+        return xp.add(x, float(x[0])) if reads == "first" else x
+
+    def second(y):
+        read = {"second": lambda: float(y[0]), "second, by to_host": lambda: to_host(y)[0].item()}.get(reads, lambda: y)
+        return left["doubled"] + read()
+
+    for step in range(10):
+        x, y = (to_device(np.arange(2.0 + step % 2) + step * number) for number in (1, 10))
+        graphs.run(first, "first", x)
+        found, host = graphs.run(second, "second", y, follows=True), [*map(to_host, (x, y))]
+        assert np.array_equal(to_host(found), 2 * host[0] + (host[1][0] if "second" in reads else host[1]))
+        assert np.array_equal(to_host(left["doubled"]), 2 * host[0])
+    assert {type(found) for found in graphs._known.values()} == {Graph if reads in ("second", "neither") else type(None)}
 
 
 # ----- everything, on the stand-in

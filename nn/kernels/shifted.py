@@ -12,7 +12,7 @@ image of its own, in which the kernel moves by single pixels.
 
 from itertools import product
 
-from gridgrad.nn.device import add_product, xp
+from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.patches import FEW_CHANNELS, Patches
 from gridgrad.nn.kernels.window import matching_slices
 from gridgrad.nn.kernels.workspace import blocks, scratch
@@ -51,7 +51,7 @@ class Shifted(Patches):
         sums = wide.reshape(-1, w.shape[3])[:length]
         for number, ((i, j), pixels) in enumerate(places):
             if number:
-                add_product(pixels, w[i, j], sums)
+                xp.add_product(pixels, w[i, j], sums)
             else:
                 xp.matmul(pixels, w[i, j], out=sums)
         xp.copyto(target, wide[:, : target.shape[1], : target.shape[2]])

@@ -243,8 +243,6 @@ class ProcessGrid:
         parts = {frozenset(axes): self.comm.Sub([axis in axes for axis in AXES]) for axes in sets}  # in this order on all ranks
         self._groups = {axes: Group(part, self.tally) for axes, part in parts.items()}
         self.world = self.group(*AXES)
-        # Sums of losses are under way while layers communicate, and a rank with graphs begins them later than one on a CPU.
-        self.losses = Group(self.comm.Dup(), self.tally)
         self.node = Group(self.comm.Split(self._nodes.index(self._nodes[self.rank]), self.rank), self.tally)
         self._leaders: dict[Group, Group | None] = {}  # see `leaders`
         for group in self._groups.values():
@@ -285,7 +283,7 @@ class ProcessGrid:
 
     def _all_groups(self):
         """Each Group once, in an order that is the same on all ranks that share one."""
-        return dict.fromkeys(filter(None, (*self._groups.values(), self.losses, self.node, *self._leaders.values())))
+        return dict.fromkeys(filter(None, (*self._groups.values(), self.node, *self._leaders.values())))
 
     @property
     def size(self) -> int:

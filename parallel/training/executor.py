@@ -6,12 +6,12 @@ one, as in the simulator (`parallel/pipeline/simulate.py`), and no schedule that
 """
 
 from collections import Counter, defaultdict
+from functools import partial
 from operator import mul
 from typing import Any, NamedTuple
 
 from gridgrad.nn.context import Context
-from gridgrad.nn.device import as_input, records_graphs, to_device
-from gridgrad.nn.observer import observed
+from gridgrad.nn.device import as_input, to_device
 from gridgrad.parallel.pipeline.schedule import with_announcements
 from gridgrad.parallel.training.messages import BACKWARD, FORWARD
 
@@ -49,10 +49,11 @@ class WeightVersions:
         self.number += 1
 
     def use(self, number):
-        """Let the layers use the weights of a version."""
+        """Let the layers use the weights of a version; returns what tells the array that holds it from others."""
         flat = self.params if number == self.number else self._kept[number]
         for _, p, where in self.places:
             p.value = flat[where].reshape(p.block_shape)
+        return id(flat)
 
 
 class Executor:
@@ -68,7 +69,6 @@ class Executor:
         self.stale = Counter()  # {updates between forward and backward: minibatches of asynchronous training}
         self.passes = {}  # {(chunk, number): (Context, version of the weights in forward)} of all that is open
         self.free, self._sharing = defaultdict(list), Context()  # {chunk: contexts to use again}
-        self._alone = False  # whether the forward pass has done the backward pass, too
         self._states = set()  # of (micro-batches open in each chunk, versions of the weights in use), at one time
         self._actions = {
             "F": self.forward, "B": self.backward, "I": self.backward, "W": self.backward, "U": self.update,
@@ -113,55 +113,40 @@ class Executor:
         self.passes[chunk, number] = context, self.updates
         context.training = True
         context.begin(net.seed, part.step, part.samples, part.first, part.minibatch_size)
-        context.observer = observer = net.observer
-        context.progress = observer and observer.progress
+        context.attach(net.observer)
         if self.messages:
             self._note_memory()
-        self._alone = self.messages is None and observer is None and records_graphs()
-        if self._alone:  # nothing happens between the passes, which may be one graph
-            x, labels = as_input(part.x, net.dtype), to_device(part.y)
-            self.losses[number] = self.chunks[chunk].both(self.trainer.loss, x, labels, context)
-            self.trainer.loss_known()
-            return
         x = as_input(part.x, net.dtype) if chunk == 0 else self.messages.get((FORWARD, chunk, number), part.samples)
-        y = self.chunks[chunk].forward(x, context)
+        layers, loss = self.chunks[chunk], self.trainer.loss
         if chunk < self.last:
+            y = context.as_graph(partial(layers.forward, context=context), layers, x)
             self.messages.put((FORWARD, chunk + 1, number), y)
         else:
-            loss, labels = self.trainer.loss, to_device(part.y)
-            if observer is None:
-                self.losses[number] = loss.forward(y, labels, context)
-            else:
-                self.losses[number] = observed(observer, loss, "forward", y, labels, context, context=context)
+            forward = partial(layers.loss, loss, context=context)
+            self.losses[number] = context.as_graph(forward, (layers, loss), x, to_device(part.y))
             self.trainer.loss_known()
 
     def backward(self, op, chunk, number):
         """B, or one of its halves, I and W. After B or W nothing of the pass is open."""
-        if self._alone:
-            self.free[chunk].append(self.passes.pop((chunk, number))[0])
-            return
-        part, (context, version) = self.chunks[chunk], self.passes[chunk, number]
-        context.observer = observer = self.net.observer
-        context.progress = observer and observer.progress
-        if self.versions and version != self.updates:
-            self.versions.use(version)
+        layers, (context, version) = self.chunks[chunk], self.passes[chunk, number]
+        context.attach(self.net.observer)
+        weights = self.versions.use(version) if self.versions and version != self.updates else None
         if op == "W":
-            part.parameter_gradients(context)
+            context.as_graph(partial(layers.parameter_gradients, context), (op, weights), follows=True)
         else:
             self.staleness[number] = max(self.updates - version, self.staleness[number])
-            compute = part.backward if op == "B" else part.input_gradients
-            if chunk == self.last and observer is None:
-                dy = self.trainer.loss.backward(context)
-            elif chunk == self.last:
-                dy = observed(observer, self.trainer.loss, "backward", context, context=context)
+            half, dy = "backward" if op == "B" else "input_gradients", []
+            if chunk == self.last:
+                compute = partial(layers.backward_from, self.trainer.loss, context, half, input_gradient=chunk > 0)
             else:
-                dy = self.messages.get((BACKWARD, chunk + 1, number), self.micro_batches[number].samples)
-            dx = compute(dy, context, input_gradient=chunk > 0)
+                compute = partial(getattr(layers, half), context=context, input_gradient=chunk > 0)
+                dy = [self.messages.get((BACKWARD, chunk + 1, number), self.micro_batches[number].samples)]
+            dx = context.as_graph(compute, (op, weights), *dy, follows=True)
             if chunk > 0:
                 self.messages.put((BACKWARD, chunk, number), dx)
             if chunk < self.last:
                 self.messages.done((BACKWARD, chunk + 1, number))
-        if self.versions and version != self.updates:
+        if weights is not None:
             self.versions.use(self.updates)
         if op != "I":
             if chunk > 0:

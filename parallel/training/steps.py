@@ -379,18 +379,18 @@ class LossSum:
     """The sum of a loss over all ranks, from now on. value: this rank's part. samples: of the minibatch, alike on all ranks."""
 
     def __init__(self, net, value, samples):
-        self.group, self.samples, digits = net.grid.losses, samples, samples % DIGITS
+        self.world, self.samples, digits = net.grid.world, samples, samples % DIGITS
         self.numbers = np.array([value if net.is_counted else 0.0, samples, digits * digits])
-        self.transfer = self.group.start_all_reduce(self.numbers, "loss")
+        self.transfer = self.world.start_all_reduce(self.numbers, "loss")
 
     def wait(self):
         """(the loss, problem): None or, on all ranks, what is wrong if not all have the same number of samples."""
         # each sees that the sum of the numbers, or that of their squares, is not what it would be if all had its own
         self.transfer.wait()
-        (total, count, squares), ranks, digits = self.numbers.tolist(), self.group.size, self.samples % DIGITS
+        (total, count, squares), ranks, digits = self.numbers.tolist(), self.world.size, self.samples % DIGITS
         if count == ranks * self.samples and squares == ranks * digits * digits:
             return total, None
-        mean = f"{count / ranks:g} samples on average and {self.samples} on rank {self.group.rank}"
+        mean = f"{count / ranks:g} samples on average and {self.samples} on rank {self.world.rank}"
         return total, f"the ranks pass minibatches of different lengths, {mean}: {WHOLE}"
 
 

@@ -64,7 +64,7 @@ class Pipelines:
         if rank not in self.nets:
             net = made(self.world.comm(rank), self.text, self.size, self.is_partition)
             self.nets[rank] = net, net.params.copy()
-            for comm in {group.comm for group in (net.grid.losses, net.grid.group(net.stage_map.axis))}:
+            for comm in {group.comm for group in (net.grid.world, net.grid.group(net.stage_map.axis))}:
                 comm.name = *comm.name, "training"  # where collectives are counted anew, as in each later execution
         net, params = self.nets[rank]
         net.params[...], net.step, net._trainer = params, 0, None
