@@ -7,7 +7,7 @@ what a graph can not hold, such as communication: the graph ends there, and anot
 
 What differs from step to step must therefore lie in device memory: `upload` makes an array anew before each replay. Numbers
 that a function reads from the device, by `number`, are read after it. A function that waits for the device without `between`
-or `number`, or copies arrays without `upload`, is never recorded: its second run shows that.
+or `number`, or copies arrays without `upload`, is never recorded.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,6 +18,7 @@ from gridgrad.nn import device
 from gridgrad.nn.device import Array, to_device, xp
 
 MOST = 32  # the graphs that are kept, such as for minibatches of different sizes; what comes later runs as it is
+PLAIN_RUNS = 2  # of a function before it is recorded: arrays are allocated, and the last one shows whether it waits
 
 
 class Graphs:
@@ -42,16 +43,16 @@ class Graphs:
             graph = self._graph and self._graph.following[key]
         else:
             self._key, found = key, self._known.get(key, 0)
-            if found == 2:
+            if found == PLAIN_RUNS:
                 found = self._known[key] = self._recorded(function, inputs)
-            elif found == 1 or found == 0 and len(self._known) < MOST:
+            elif found in range(PLAIN_RUNS) and (found or len(self._known) < MOST):
                 self._known[key] = found + 1
             graph = self._graph = found if isinstance(found, Graph) else None
         if graph:
             return graph.replay(inputs)
         before = device.crossings()
         result = function(*inputs)
-        if device.crossings() != before and self._known.get(self._key) == 2:  # in the second run
+        if device.crossings() != before and self._known.get(self._key) == PLAIN_RUNS:
             self._known[self._key] = None
         return result
 
