@@ -100,7 +100,7 @@ def of_batch_norm(x):
     if not prod(x):
         return {}
     piece = piece_length(_like(x, np.dtype(np.float32)))
-    names = [*(f"channels {i}" for i in range(3)), "difference", "product", "sign"]
+    names = [*(f"channels {i}" for i in range(3)), "product", "sign"]
     return dict.fromkeys(names, piece) | {"sums of pieces": 2 * -(-prod(x) // piece) * x[-1]}
 
 
