@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels.kernel_table import FEW_ROWS, ORIENTATIONS, Tiles, kernels
+from gridgrad.nn.kernels.kernel_table import FEW_ROWS, ORIENTATIONS, kernels
 from gridgrad.nn.kernels.workspace import column_sums, scratch
 
 SMALL_PRODUCT = 10**6  # the largest m n k for which OpenBLAS does not pack the operands
@@ -56,12 +56,6 @@ def tile_of_large_operand(m, k, n, right_transposed):
 def divisor(n, most):
     """The largest divisor of n that is at most `most`; 0 if there is none."""
     return next((d for d in range(min(n, most), 0, -1) if n % d == 0), 0)
-
-
-def tiles_for(table, a_transposed, b_transposed):
-    """The Tiles of a table for operands that are transposes of row-major arrays or not. No layer transposes both."""
-    orientation = a_transposed + 2 * b_transposed
-    return getattr(table, ORIENTATIONS[orientation]) if orientation < len(ORIENTATIONS) else Tiles()
 
 
 def group_of(fewest, rows, m, n):
@@ -113,14 +107,16 @@ def _large_product(a, b, out):
     if a.dtype != np.float32 or not out.flags.c_contiguous or not xp.is_cpu:
         return xp.matmul(a, b, out=out)
     a_transposed, b_transposed = not a.flags.c_contiguous, not b.flags.c_contiguous
-    if (a_transposed and not a.flags.f_contiguous) or (b_transposed and not b.flags.f_contiguous):
+    orientation = a_transposed + 2 * b_transposed  # no layer transposes both
+    readable = (a.flags.f_contiguous or not a_transposed) and (b.flags.f_contiguous or not b_transposed)
+    if not readable or orientation == len(ORIENTATIONS):
         return xp.matmul(a, b, out=out)
     table, shape = kernels(), None
     if (k if a_transposed else m) <= table.small_batch and (m if a_transposed else k) * n >= LARGE_OPERAND:
         if not a_transposed and not b_transposed:
             return _sum_of_products(a, b, out)
         shape = tile_of_large_operand(m, k, n, b_transposed)
-    shape = shape or tile(tiles_for(table, a_transposed, b_transposed), m, k, n)
+    shape = shape or tile(getattr(table, ORIENTATIONS[orientation]), m, k, n)
     if shape is None:
         return xp.matmul(a, b, out=out)
     rows, columns = shape

@@ -70,7 +70,7 @@ class Kernels:
     # Blocks that stay in the cache.
     block_bytes: int = 1 << 20  # of unrolled patches
     fused_bytes: int = 1 << 22  # the output of a convolution from which it is processed block by block with its pooling
-    piece: int = 1 << 15  # the elements of a piece in BatchNorm
+    piece: int = 1 << 15  # the elements of a piece in a normalisation
     chunk: int = 1 << 16  # the elements of a piece in an elementwise operation or an optimizer's update
 
 
@@ -216,7 +216,9 @@ def known():
     library = blas()
     table = shipped(processor(), library)
     if library.threads != 1:
-        return without_tiles(table or PRESET)
+        table = table or PRESET
+        uncut = dict.fromkeys(ORIENTATIONS, Tiles())
+        return replace(table, name=f"{table.name}, products uncut", group_rows=0, small_batch=0, **uncut)
     return table or stored() or PRESET
 
 
@@ -235,12 +237,6 @@ def named():
         raise ValueError(f"{VARIABLE}: can not read {name} ({error.strerror}): set it to plain or to a file") from None
     except ValueError as error:
         raise ValueError(f"{VARIABLE}: {name} is no table of kernels: {error}") from None
-
-
-def without_tiles(table):
-    """`table` for several BLAS threads, with which products are not cut."""
-    uncut = dict.fromkeys(ORIENTATIONS, Tiles())
-    return replace(table, name=f"{table.name}, products uncut", group_rows=0, small_batch=0, **uncut)
 
 
 def table_file():

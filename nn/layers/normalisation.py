@@ -20,8 +20,6 @@ from gridgrad.nn.kernels.workspace import channel_sums, pieces, scratch, sums_of
 from gridgrad.nn.layer import Buffer, Layer, Parameter
 from gridgrad.nn.layers.activations import ReLU
 
-PIXEL_PIECE = 1 << 15  # the elements of one array in a piece of a LocalResponseNorm, on a CPU
-
 
 class BatchNorm(Layer):
     """Batch normalisation, y = gamma (x - mean) / sqrt(variance + eps) + beta for each channel.
@@ -324,7 +322,7 @@ def pixel_pieces(*arrays, progress=None):
     """Yield pieces, (pixels, channels), of arrays (.., channels), that stay in the cache; `progress` is called after each."""
     count = prod(arrays[0].shape[:-1])
     rows = [array.reshape(count, array.shape[-1]) for array in arrays]
-    many = max(1, PIXEL_PIECE // max(1, arrays[0].shape[-1])) if xp.is_cpu else max(1, count)
+    many = max(1, kernels().piece // max(1, arrays[0].shape[-1])) if xp.is_cpu else max(1, count)
     for start in range(0, count, many):
         yield tuple(array[start : start + many] for array in rows)
         if progress:
