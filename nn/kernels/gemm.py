@@ -73,12 +73,8 @@ def product_over_rows(a, b, out, progress=None):
     if not group:
         return matmul(a.T, b, out, progress)
     groups = rows // group
-    if a.flags.c_contiguous:
-        left = a.reshape(groups, group, m).transpose(0, 2, 1)
-    else:
-        left = a.T.reshape(m, groups, group).transpose(1, 0, 2)
     products = scratch("products of groups", (groups, m, n), a.dtype)
-    xp.matmul(left, b.reshape(groups, group, n), out=products)
+    xp.matmul(a.reshape(groups, group, m).transpose(0, 2, 1), b.reshape(groups, group, n), out=products)
     column_sums(products.reshape(groups, m * n), out.reshape(m * n))
     return out
 
@@ -125,14 +121,7 @@ def _large_product(a, b, out):
         xp.matmul(a[whole:], b, out=out[whole:])
         a, m = a[:whole], whole
     # The lines below only make views: (m / rows) x (n / columns) tiles of `out`, and the rows and columns for each.
-    if a_transposed:
-        a = xp.lib.stride_tricks.as_strided(a, (m // rows, rows, k), (rows * a.strides[0], *a.strides))
-    else:
-        a = a.reshape(m // rows, rows, k)
-    if b_transposed:
-        b = b.T.reshape(n // columns, columns, k).transpose(0, 2, 1)
-    else:
-        b = b.reshape(k, n // columns, columns).transpose(1, 0, 2)
+    a, b = a.reshape(m // rows, rows, k), b.reshape(k, n // columns, columns).transpose(1, 0, 2)
     tiles = out[:m].reshape(m // rows, rows, n // columns, columns).transpose(0, 2, 1, 3)
     xp.matmul(a[:, None], b[None], out=tiles)
     return out
