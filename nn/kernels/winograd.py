@@ -408,8 +408,7 @@ class RowWinograd:
         # in the same way: (images, tiles, n, columns * channels), (images, tiles, rows, columns * channels), (n, rows).
         images, height, columns, channels = image.shape
         down = points.shape[1] // images
-        i, t, _, c = points.strides
-        points = xp.lib.stride_tricks.as_strided(points, (images, down, self.n, columns * channels), (down * t, t, i, c))
+        points = points.reshape(self.n, images, down, columns * channels).transpose(1, 2, 0, 3)
         b, r, _, c = image.strides
         for some, inside in cut_tiles(down, first, self.m, matrix.shape[1], height):
             if not inside:
