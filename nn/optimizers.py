@@ -14,13 +14,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from gridgrad.nn.arguments import fraction, penalty_weight
+from gridgrad.nn.arguments import above_zero, fraction, penalty_weight
 from gridgrad.nn.device import Array, records_graphs, to_device, xp
 from gridgrad.nn.graphs import Graphs, upload
 from gridgrad.nn.kernels.fused import fused
 from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.learning_rates import Schedule, constant
 from gridgrad.nn.sequential import Sequential
+
+CHECKS = {  # of the numbers that an optimizer has, by their names
+    "l2": penalty_weight, "l1": penalty_weight, "weight_decay": penalty_weight, "eps": above_zero, "momentum": fraction,
+    "rho": fraction,
+}  # fmt: skip
 
 
 @dataclass(eq=False, repr=False)
@@ -40,10 +45,11 @@ class Optimizer:
     state_names: ClassVar[tuple[str, ...]] = ()  # of arrays as large as the parameters, which start as zeros
 
     def __post_init__(self):
-        penalty_weight(self.l2, "l2")
-        penalty_weight(self.l1, "l1")
-        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
-            raise ValueError(f"clip_norm must be above 0 and finite, not {self.clip_norm}")
+        for name, check in CHECKS.items():
+            if hasattr(self, name):
+                check(getattr(self, name), name)
+        if self.clip_norm is not None:
+            above_zero(self.clip_norm, "clip_norm")
         self.lr = self._schedule = self.lr if callable(self.lr) else constant(self.lr)
         self.updates, self.last_lr = 0, self.rate()  # how many so far, and the learning rate of the last one
         self.net.allocate()
@@ -211,7 +217,6 @@ class SGD(Optimizer):
     state_names = ("scaled_velocity",)
 
     def __post_init__(self):
-        fraction(self.momentum, "momentum")
         if self.nesterov and self.momentum == 0:
             raise ValueError("nesterov needs a momentum above 0")
         if not self.momentum:
@@ -284,24 +289,25 @@ class Adam(Optimizer):
     eps: float = 1e-8
 
     state_names = ("gradients", "squares")
-    decay = 0.0  # of the parameters themselves, times lr
+    weight_decay = 0.0
 
     def __post_init__(self):
-        _check(self.eps, beta1=self.betas[0], beta2=self.betas[1])
+        for beta, name in zip(self.betas, ("beta1", "beta2"), strict=True):
+            fraction(beta, name)
         super().__post_init__()
 
     def constants(self, lr: float) -> Sequence[float]:
         beta1, beta2 = self.betas
         mean = (1 - beta1) / (1 - beta1**self.updates)  # times `gradients`: the bias-corrected m
         root = math.sqrt((1 - beta2) / (1 - beta2**self.updates))  # times sqrt(`squares`): the root of the bias-corrected v
-        return beta1, beta2, lr * mean / root, self.eps / root, 1 - lr * self.decay
+        return beta1, beta2, lr * mean / root, self.eps / root, 1 - lr * self.weight_decay
 
     def update(self, p: Array, g: Array, state: Sequence[Array], constants: Sequence[float]) -> None:
         if not xp.is_cpu:
             return fused("adam", g, *constants, p, *state)
         beta1, beta2, lr, eps, shrinkage = constants
         gradients, squares = state
-        if self.decay:
+        if self.weight_decay:
             xp.multiply(p, shrinkage, out=p)
         xp.multiply(gradients, beta1, out=gradients)
         xp.add(gradients, g, out=gradients)
@@ -325,15 +331,11 @@ class AdamW(Adam):
     Examples
     --------
     >>> from gridgrad.nn import AdamW, Linear, Sequential
-    >>> AdamW(Sequential([Linear(3, 1)]), weight_decay=0.1).decay
+    >>> AdamW(Sequential([Linear(3, 1)]), weight_decay=0.1).weight_decay
     0.1
     """
 
     weight_decay: float = 0.01
-
-    def __post_init__(self):
-        super().__post_init__()
-        self.decay = penalty_weight(self.weight_decay, "weight_decay")
 
 
 @dataclass(eq=False, repr=False)
@@ -362,10 +364,6 @@ class Adagrad(Optimizer):
     eps: float = 1e-10
 
     state_names = ("squares",)
-
-    def __post_init__(self):
-        _check(self.eps)
-        super().__post_init__()
 
     def constants(self, lr: float) -> Sequence[float]:
         return lr, self.eps
@@ -410,10 +408,6 @@ class Adadelta(Optimizer):
 
     state_names = ("squares", "changes")
 
-    def __post_init__(self):
-        _check(self.eps, rho=self.rho)
-        super().__post_init__()
-
     def constants(self, lr: float) -> Sequence[float]:
         return lr, self.rho, self.eps / (1 - self.rho)
 
@@ -447,13 +441,6 @@ def _descend(p, direction, squares, lr, eps, scratch):
     xp.divide(direction, scratch, out=scratch)
     xp.multiply(scratch, lr, out=scratch)
     xp.subtract(p, scratch, out=p)
-
-
-def _check(eps, **decays):
-    if not 0 < eps < math.inf:
-        raise ValueError(f"eps must be above 0 and finite, not {eps}")
-    for name, value in decays.items():
-        fraction(value, name)
 
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {
