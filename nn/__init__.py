@@ -15,20 +15,9 @@ from gridgrad.nn.layers.conv import Conv2d
 from gridgrad.nn.layers.linear import Linear, SparseLinear, TiedAutoencoder
 from gridgrad.nn.layers.normalisation import BatchNorm, LocalResponseNorm
 from gridgrad.nn.layers.pool import AvgPool2d, MaxPool2d
+from gridgrad.nn.learning_rates import constant, cosine, parse_schedule, stepwise, warmup
 from gridgrad.nn.losses import LOSSES, MSE, EarlyStopping, SoftmaxCrossEntropy
-from gridgrad.nn.optimizers import (
-    OPTIMIZERS,
-    SGD,
-    Adadelta,
-    Adagrad,
-    Adam,
-    AdamW,
-    constant,
-    cosine,
-    parse_schedule,
-    stepwise,
-    warmup,
-)
+from gridgrad.nn.optimizers import OPTIMIZERS, SGD, Adadelta, Adagrad, Adam, AdamW
 from gridgrad.nn.sequential import Sequential
 
 __all__ = [

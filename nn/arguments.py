@@ -1,6 +1,6 @@
 """Checks and conversions of arguments of constructors. All raise ValueError with a sentence that says what is accepted."""
 
-from math import isfinite
+from math import inf, isfinite
 from numbers import Integral, Real
 
 import numpy as np
@@ -17,6 +17,13 @@ def fraction(value, what):
     """`value`, a number of at least 0 and below 1. what: its name in the message."""
     if not isinstance(value, Real) or not 0 <= value < 1:
         raise ValueError(f"{what} must be a number in [0, 1), not {value!r}")
+    return value
+
+
+def above_zero(value, name):
+    """`value`, a finite number above 0. name: its name in the message."""
+    if not 0 < value < inf:
+        raise ValueError(f"{name} must be above 0 and finite, not {value}")
     return value
 
 

@@ -4,8 +4,6 @@ The methods of an observer that is registered with a network are called in train
 every layer, for the loss, the optimizer and the reader and, in a parallel network, for every collective.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from inspect import isfunction
 
@@ -101,15 +99,6 @@ class Observable:
     def forget(self, observer: Observer) -> None:
         """Remove an observer."""
         self._set_observers(tuple(other for other in self._observers if other is not observer))
-
-    @contextmanager
-    def observed_by(self, observer: Observer) -> Iterator[Observer]:
-        """Register an observer for a block: `with net.observed_by(observer):`."""
-        self.observe(observer)
-        try:
-            yield observer
-        finally:
-            self.forget(observer)
 
     def _set_observers(self, observers):
         self._observers = observers

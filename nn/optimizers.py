@@ -7,41 +7,52 @@ of the step: this saves one pass over the array.
 
 import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, partial
-from numbers import Real
+from typing import ClassVar
 
 import numpy as np
 
-from gridgrad.nn.arguments import fraction, penalty_weight
+from gridgrad.nn.arguments import above_zero, fraction, penalty_weight
 from gridgrad.nn.device import Array, records_graphs, to_device, xp
 from gridgrad.nn.graphs import Graphs, upload
 from gridgrad.nn.kernels.fused import fused
 from gridgrad.nn.kernels.kernel_table import kernels
+from gridgrad.nn.learning_rates import Schedule, constant
 from gridgrad.nn.sequential import Sequential
 
-Schedule = Callable[[int], float]  # from the step, counted from 0, to the learning rate
-SCHEDULES = "cosine (to 0), constant or step:EVERY:FACTOR, with ,warmup:STEPS after it if wanted"
+CHECKS = {  # of the numbers that an optimizer has, by their names
+    "l2": penalty_weight, "l1": penalty_weight, "weight_decay": penalty_weight, "eps": above_zero, "momentum": fraction,
+    "rho": fraction,
+}  # fmt: skip
 
 
+@dataclass(eq=False, repr=False)
 class Optimizer:
     """Updates the parameters from the gradients, a chunk of the flat buffers at a time, by a subclass's `constants` and
     `update`. Only the slices that are `owned` by the network's FlatParameters are updated and have state in this process.
     FlatParameters are told before a chunk is read and after it is written."""
 
-    name = "optimizer"  # the name under which observers report it
-    state_names: tuple[str, ...] = ()  # of the arrays of state, which have the size of the parameters and start as zeros
+    net: Sequential
+    lr: float | Schedule
+    _: KW_ONLY
+    l2: float = 0.0
+    l1: float = 0.0
+    clip_norm: float | None = None
 
-    def __init__(
-        self, net: Sequential, lr: float | Schedule, l2: float = 0.0, l1: float = 0.0, clip_norm: float | None = None
-    ) -> None:
-        self.net, self.l2, self.l1 = net, penalty_weight(l2, "l2"), penalty_weight(l1, "l1")
-        if clip_norm is not None and not 0 < clip_norm < math.inf:
-            raise ValueError(f"clip_norm must be above 0 and finite, not {clip_norm}")
-        self.clip_norm = clip_norm
-        self.lr: Schedule = lr if callable(lr) else constant(lr)
+    name = "optimizer"  # the name under which observers report it
+    state_names: ClassVar[tuple[str, ...]] = ()  # of arrays as large as the parameters, which start as zeros
+
+    def __post_init__(self):
+        for name, check in CHECKS.items():
+            if hasattr(self, name):
+                check(getattr(self, name), name)
+        if self.clip_norm is not None:
+            above_zero(self.clip_norm, "clip_norm")
+        self.lr = self._schedule = self.lr if callable(self.lr) else constant(self.lr)
         self.updates, self.last_lr = 0, self.rate()  # how many so far, and the learning rate of the last one
-        net.allocate()
+        self.net.allocate()
         self.attach()
 
     def attach(self) -> None:
@@ -102,7 +113,7 @@ class Optimizer:
 
     def rate(self) -> float:
         """The learning rate of the next update. Raises ValueError if the schedule gives no finite number of at least 0."""
-        lr = self.lr(self.net.step)
+        lr = self._schedule(self.net.step)
         if not 0 <= lr < math.inf:
             raise ValueError(f"the schedule gives the learning rate {lr} at step {self.net.step}: it must be at least 0")
         return lr
@@ -161,6 +172,7 @@ class Optimizer:
             xp.add(g, scratch, out=g)
 
 
+@dataclass(eq=False, repr=False)
 class SGD(Optimizer):
     """Stochastic gradient descent with momentum. Values out of range raise ValueError, in all optimizers.
 
@@ -175,7 +187,7 @@ class SGD(Optimizer):
     net : Sequential
         The network whose parameters it updates; they are allocated.
     lr : float or function
-        The learning rate, or a schedule: a function from the step, counted from 0, to the rate (`nn/optimizers.py`).
+        The learning rate, or a schedule: a function from the step, counted from 0, to the rate (`nn/learning_rates.py`).
     momentum : float
         In [0, 1).
     nesterov : bool
@@ -199,24 +211,17 @@ class SGD(Optimizer):
     True
     """
 
-    state_names: tuple[str, ...] = ("scaled_velocity",)
+    momentum: float = 0.0
+    nesterov: bool = False
 
-    def __init__(
-        self,
-        net: Sequential,
-        lr: float | Schedule,
-        momentum: float = 0.0,
-        nesterov: bool = False,
-        l2: float = 0.0,
-        l1: float = 0.0,
-        clip_norm: float | None = None,
-    ) -> None:
-        self.momentum, self.nesterov = fraction(momentum, "momentum"), nesterov
-        if nesterov and momentum == 0:
+    state_names = ("scaled_velocity",)
+
+    def __post_init__(self):
+        if self.nesterov and self.momentum == 0:
             raise ValueError("nesterov needs a momentum above 0")
-        if not momentum:
+        if not self.momentum:
             self.state_names = ()
-        super().__init__(net, lr, l2, l1, clip_norm)
+        super().__post_init__()
         self.velocity_lr = self.last_lr or 1.0
 
     def constants(self, lr: float) -> Sequence[float]:
@@ -252,6 +257,7 @@ class SGD(Optimizer):
         xp.subtract(p, g, out=p)
 
 
+@dataclass(eq=False, repr=False)
 class Adam(Optimizer):
     """Adam (Kingma and Ba, ICLR 2015).
 
@@ -278,35 +284,30 @@ class Adam(Optimizer):
     ('gradients', 'squares')
     """
 
-    state_names = ("gradients", "squares")
-    decay = 0.0  # of the parameters themselves, times lr
+    lr: float | Schedule = 0.001
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
 
-    def __init__(
-        self,
-        net: Sequential,
-        lr: float | Schedule = 0.001,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        l2: float = 0.0,
-        l1: float = 0.0,
-        clip_norm: float | None = None,
-    ) -> None:
-        _check(eps, beta1=betas[0], beta2=betas[1])
-        super().__init__(net, lr, l2, l1, clip_norm)
-        self.betas, self.eps = betas, eps
+    state_names = ("gradients", "squares")
+    weight_decay = 0.0
+
+    def __post_init__(self):
+        for beta, name in zip(self.betas, ("beta1", "beta2"), strict=True):
+            fraction(beta, name)
+        super().__post_init__()
 
     def constants(self, lr: float) -> Sequence[float]:
         beta1, beta2 = self.betas
         mean = (1 - beta1) / (1 - beta1**self.updates)  # times `gradients`: the bias-corrected m
         root = math.sqrt((1 - beta2) / (1 - beta2**self.updates))  # times sqrt(`squares`): the root of the bias-corrected v
-        return beta1, beta2, lr * mean / root, self.eps / root, 1 - lr * self.decay
+        return beta1, beta2, lr * mean / root, self.eps / root, 1 - lr * self.weight_decay
 
     def update(self, p: Array, g: Array, state: Sequence[Array], constants: Sequence[float]) -> None:
         if not xp.is_cpu:
             return fused("adam", g, *constants, p, *state)
         beta1, beta2, lr, eps, shrinkage = constants
         gradients, squares = state
-        if self.decay:
+        if self.weight_decay:
             xp.multiply(p, shrinkage, out=p)
         xp.multiply(gradients, beta1, out=gradients)
         xp.add(gradients, g, out=gradients)
@@ -314,6 +315,7 @@ class Adam(Optimizer):
         _descend(p, gradients, squares, lr, eps, g)
 
 
+@dataclass(eq=False, repr=False)
 class AdamW(Adam):
     """AdamW (Loshchilov and Hutter, ICLR 2019): Adam, whose parameters also shrink directly, p <- (1 - lr weight_decay) p.
 
@@ -329,25 +331,14 @@ class AdamW(Adam):
     Examples
     --------
     >>> from gridgrad.nn import AdamW, Linear, Sequential
-    >>> AdamW(Sequential([Linear(3, 1)]), weight_decay=0.1).decay
+    >>> AdamW(Sequential([Linear(3, 1)]), weight_decay=0.1).weight_decay
     0.1
     """
 
-    def __init__(
-        self,
-        net: Sequential,
-        lr: float | Schedule = 0.001,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.01,
-        l2: float = 0.0,
-        l1: float = 0.0,
-        clip_norm: float | None = None,
-    ) -> None:
-        super().__init__(net, lr, betas, eps, l2, l1, clip_norm)
-        self.decay = penalty_weight(weight_decay, "weight_decay")
+    weight_decay: float = 0.01
 
 
+@dataclass(eq=False, repr=False)
 class Adagrad(Optimizer):
     """Adagrad (Duchi, Hazan and Singer, JMLR 2011).
 
@@ -369,20 +360,10 @@ class Adagrad(Optimizer):
     ('squares',)
     """
 
-    state_names = ("squares",)
+    lr: float | Schedule = 0.01
+    eps: float = 1e-10
 
-    def __init__(
-        self,
-        net: Sequential,
-        lr: float | Schedule = 0.01,
-        eps: float = 1e-10,
-        l2: float = 0.0,
-        l1: float = 0.0,
-        clip_norm: float | None = None,
-    ) -> None:
-        _check(eps)
-        super().__init__(net, lr, l2, l1, clip_norm)
-        self.eps = eps
+    state_names = ("squares",)
 
     def constants(self, lr: float) -> Sequence[float]:
         return lr, self.eps
@@ -395,6 +376,7 @@ class Adagrad(Optimizer):
         _descend(p, g, squares, lr, eps, scratch)
 
 
+@dataclass(eq=False, repr=False)
 class Adadelta(Optimizer):
     """Adadelta (Zeiler, arXiv:1212.5701, 2012).
 
@@ -420,21 +402,11 @@ class Adadelta(Optimizer):
     ('squares', 'changes')
     """
 
-    state_names = ("squares", "changes")
+    lr: float | Schedule = 1.0
+    rho: float = 0.9
+    eps: float = 1e-6
 
-    def __init__(
-        self,
-        net: Sequential,
-        lr: float | Schedule = 1.0,
-        rho: float = 0.9,
-        eps: float = 1e-6,
-        l2: float = 0.0,
-        l1: float = 0.0,
-        clip_norm: float | None = None,
-    ) -> None:
-        _check(eps, rho=rho)
-        super().__init__(net, lr, l2, l1, clip_norm)
-        self.rho, self.eps = rho, eps
+    state_names = ("squares", "changes")
 
     def constants(self, lr: float) -> Sequence[float]:
         return lr, self.rho, self.eps / (1 - self.rho)
@@ -471,175 +443,6 @@ def _descend(p, direction, squares, lr, eps, scratch):
     xp.subtract(p, scratch, out=p)
 
 
-def _check(eps, **decays):
-    if not 0 < eps < math.inf:
-        raise ValueError(f"eps must be above 0 and finite, not {eps}")
-    for name, value in decays.items():
-        fraction(value, name)
-
-
 OPTIMIZERS: dict[str, type[Optimizer]] = {
     "sgd": SGD, "adam": Adam, "adamw": AdamW, "adagrad": Adagrad, "adadelta": Adadelta,
 }  # fmt: skip
-
-
-# ----- learning rates: functions that raise ValueError for a rate that is not finite and above 0, and for values out of range
-
-
-def constant(lr: float) -> Schedule:
-    """A schedule: the same learning rate at every step.
-
-    Parameters
-    ----------
-    lr : float
-        The rate.
-
-    Returns
-    -------
-    A function from the step, counted from 0, to the rate.
-
-    Examples
-    --------
-    >>> from gridgrad.nn import constant
-    >>> constant(0.1)(7)
-    0.1
-    """
-    _check_rate(lr)
-    return lambda step: lr
-
-
-def stepwise(lr: float, every: int, factor: float) -> Schedule:
-    """A schedule that is multiplied by a factor now and then.
-
-    Parameters
-    ----------
-    lr : float
-        The rate at first.
-    every : int
-        Steps between two changes.
-    factor : float
-        Above 0.
-
-    Returns
-    -------
-    A function from the step, counted from 0, to the rate.
-
-    Examples
-    --------
-    >>> from gridgrad.nn import stepwise
-    >>> [stepwise(1.0, every=2, factor=0.5)(step) for step in range(5)]
-    [1.0, 1.0, 0.5, 0.5, 0.25]
-    """
-    _check_rate(lr)
-    if every < 1 or not 0 < factor < math.inf:
-        raise ValueError(f"schedule: step:{every}:{factor} needs at least 1 step and a finite factor above 0")
-
-    def rate(step):
-        try:
-            return lr * factor ** (step // every)
-        except OverflowError:  # the loss is not finite either by then, and that is said with the reason
-            return math.inf
-
-    return rate
-
-
-def cosine(lr: float, steps: int) -> Schedule:
-    """A schedule: half a period of a cosine, and 0 after that (Loshchilov and Hutter, ICLR 2017).
-
-    Parameters
-    ----------
-    lr : float
-        The rate at step 0.
-    steps : int
-        The step at which it is 0.
-
-    Returns
-    -------
-    A function from the step, counted from 0, to the rate.
-
-    Examples
-    --------
-    >>> from gridgrad.nn import cosine
-    >>> [round(cosine(1.0, steps=4)(step), 3) for step in range(6)]
-    [1.0, 0.854, 0.5, 0.146, 0.0, 0.0]
-    """
-    _check_rate(lr)
-    return lambda step: lr * 0.5 * (1 + math.cos(math.pi * min(step / max(steps, 1), 1)))
-
-
-def warmup(schedule: Schedule, steps: int) -> Schedule:
-    """A schedule times a factor that rises linearly to 1 (Goyal et al. 2017, section 2.2).
-
-    Parameters
-    ----------
-    schedule : function
-        From a step to a rate.
-    steps : int
-        Of the warm-up.
-
-    Returns
-    -------
-    A function from the step, counted from 0, to the rate.
-
-    Examples
-    --------
-    >>> from gridgrad.nn import constant, warmup
-    >>> [warmup(constant(1.0), steps=3)(step) for step in range(5)]
-    [0.25, 0.5, 0.75, 1.0, 1.0]
-    """
-    if steps < 0:
-        raise ValueError(f"warm-up: the number of steps must be at least 0, not {steps}")
-    return lambda step: schedule(step) * min((step + 1) / (steps + 1), 1)
-
-
-def _check_rate(lr):
-    if not isinstance(lr, Real) or not (lr > 0 and math.isfinite(lr)):
-        raise ValueError(f"the learning rate must be above 0 and finite, not {lr!r}")
-
-
-def parse_schedule(text: str, lr: float, total_steps: int) -> Schedule:
-    """The schedule that a text names, as --schedule takes it.
-
-    Parameters
-    ----------
-    text : str
-        "cosine", "constant" or "step:EVERY:FACTOR", with ",warmup:STEPS" behind it if wanted; else ValueError.
-    lr : float
-        The rate with which it begins.
-    total_steps : int
-        Where a cosine reaches 0.
-
-    Returns
-    -------
-    A function from the step, counted from 0, to the rate.
-
-    Examples
-    --------
-    >>> from gridgrad.nn import parse_schedule
-    >>> [parse_schedule("step:2:0.1,warmup:1", 1.0, total_steps=9)(step) for step in range(3)]
-    [0.5, 1.0, 0.1]
-    """
-    unknown = ValueError(f"unknown schedule '{text}': use {SCHEDULES}")
-
-    def number(kind, word):
-        try:
-            return kind(word)
-        except ValueError:
-            raise unknown from None
-
-    head, _, tail = text.partition(",")
-    match head.split(":"):
-        case ["constant"]:
-            schedule = constant(lr)
-        case ["step", every, factor]:
-            schedule = stepwise(lr, number(int, every), number(float, factor))
-        case ["cosine"]:
-            schedule = cosine(lr, total_steps)
-        case _:
-            raise unknown
-    match tail.split(":"):
-        case [""]:
-            return schedule
-        case ["warmup", steps]:
-            return warmup(schedule, number(int, steps))
-    raise unknown

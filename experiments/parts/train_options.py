@@ -14,7 +14,7 @@ from gridgrad.experiments.common.scatter_readers import READERS
 from gridgrad.experiments.run_changes import KEEP, Augmentation, Checkpoints, Faults, Rebalancing, Validation
 from gridgrad.experiments.run_parts import WARM_UP, LayerTable, Lines, Timeline, Times
 from gridgrad.nn import OPTIMIZERS
-from gridgrad.nn.optimizers import SCHEDULES
+from gridgrad.nn.learning_rates import SCHEDULES
 from gridgrad.parallel.checkpoint.saver import MINUTES
 from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.protocols import protocol_names as protocols

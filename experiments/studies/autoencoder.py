@@ -27,7 +27,7 @@ from gridgrad.experiments.common import report, train_setup
 from gridgrad.experiments.common.options import Parser, add_data, check_writable, number, user_input, whole, whole_list
 from gridgrad.nn import MSE, SGD, Dropout, Linear, Sequential, Sigmoid, SoftmaxCrossEntropy, TiedAutoencoder
 from gridgrad.nn.device import to_device
-from gridgrad.nn.optimizers import cosine
+from gridgrad.nn.learning_rates import cosine
 from gridgrad.nn.sequence import Chunk
 from gridgrad.parallel import READERS, evaluate, parallelize, train_step, use_device
 from gridgrad.parallel.job.run import on_root, run

@@ -25,7 +25,7 @@ from gridgrad.experiments.common.tables import lines, terminal
 from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.device import xp
-from gridgrad.nn.optimizers import SCHEDULES, parse_schedule
+from gridgrad.nn.learning_rates import SCHEDULES, parse_schedule
 from gridgrad.nn.random import permutation
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import READERS, ProcessGrid, evaluate

@@ -28,26 +28,10 @@ dropout(T x, uint16 bits, int32 threshold, T scale -> T mask, T y)
 
 normalise(T x, float64 scale, float64 shift, int32 rectified -> T y)
     T value = x * (T) scale + (T) shift; y = rectified && value <= 0 ? 0 : value
-deviations(T x, T near -> T difference, T square)
-    difference = x - near; square = difference * difference
 terms_of_sums(T x, float64 mean, float64 scale, float64 minus_shift, int32 rectified -> T dy, T product)
     if (rectified && !(x * (T) scale - (T) minus_shift > 0)) dy = 0; product = (x - (T) mean) * dy
 normalise_gradient(T x, T dy, float64 scale, float64 slope, float64 constant -> T dx)
     dx = (T) scale * dy - ((T) slope * x + (T) constant)
-
-totals(raw float64 sums, raw T near, int64 rows -> float64 total)
-    total = i < _ind.size() - 1 ? sums[i] + rows * (double) near[i] : rows
-moments(float64 total, float64 count, T near, float64 sum, float64 square, int64 rows -> float64 mean, float64 squares)
-    double apart = total / count - near; mean = total / count;
-    squares = square - 2 * apart * sum + rows * apart * apart
-running(float64 mean, float64 squares, float64 count, float64 momentum -> T running_mean, T running_variance, float64 variance)
-    running_mean += (T) momentum * ((T) mean - running_mean);
-    running_variance += (T) momentum * ((T) (squares / (count > 2 ? count - 1 : 1)) - running_variance);
-    variance = squares < 0 ? 0 : squares / count
-affine(float64 mean, float64 variance, T gamma, T beta, float64 eps -> float64 inverse, float64 scale, float64 shift)
-    inverse = 1 / sqrt(variance + eps); scale = gamma * inverse; shift = beta - mean * scale
-coefficients(raw float64 sums, float64 count, float64 mean, float64 inverse, float64 scale -> float64 slope, float64 constant)
-    slope = scale * inverse * sums[i + _ind.size()] / count; constant = scale * sums[i] / count - slope * mean
 
 penalties(T p, T l1, T l2 -> T g)  g += l1 * ((p > 0) - (p < 0)) + l2 * p
 sgd(T g, T scale, T momentum, T rescaled, int32 moves, int32 nesterov -> T p)  p -= scale * g
@@ -62,8 +46,8 @@ max_pool(raw T x, IMAGES -> T y, U place)
     } y = largest; place = at
 max_pool_gradient(raw T dy, raw U place, IMAGES -> T dx)
     EACH_WINDOW if (place[output] == (row - p * sh) * kw + column - q * sw) sum += dy[output]; } dx = sum
-average_pool(raw T x, IMAGES -> T y, U place)  T sum = 0; EACH_PIXEL sum += value; } y = sum / (kh * kw)
-average_pool_gradient(raw T dy, raw U place, IMAGES -> T dx)  EACH_WINDOW sum += dy[output]; } dx = sum / (kh * kw)
+average_pool(raw T x, IMAGES -> T y)  T sum = 0; EACH_PIXEL sum += value; } y = sum / (kh * kw)
+average_pool_gradient(raw T dy, IMAGES -> T dx)  EACH_WINDOW sum += dy[output]; } dx = sum / (kh * kw)
 """
 POOLING = {  # words above, and what they stand for; divisions of 64 bits would take longer than all else
     "IMAGES": "int32 H, int32 W, int32 C, int32 P, int32 Q, int32 kh, int32 kw, int32 sh, int32 sw, int32 top, int32 left",

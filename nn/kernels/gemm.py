@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels.kernel_table import FEW_ROWS, ORIENTATIONS, Tiles, kernels
+from gridgrad.nn.kernels.kernel_table import FEW_ROWS, ORIENTATIONS, kernels
 from gridgrad.nn.kernels.workspace import column_sums, scratch
 
 SMALL_PRODUCT = 10**6  # the largest m n k for which OpenBLAS does not pack the operands
@@ -58,12 +58,6 @@ def divisor(n, most):
     return next((d for d in range(min(n, most), 0, -1) if n % d == 0), 0)
 
 
-def tiles_for(table, a_transposed, b_transposed):
-    """The Tiles of a table for operands that are transposes of row-major arrays or not. No layer transposes both."""
-    orientation = a_transposed + 2 * b_transposed
-    return getattr(table, ORIENTATIONS[orientation]) if orientation < len(ORIENTATIONS) else Tiles()
-
-
 def group_of(fewest, rows, m, n):
     """How many rows `product_over_rows` takes in a group; 0 for no groups. fewest: the table's group_rows."""
     group = divisor(rows, SMALL_PRODUCT // (m * n)) if fewest and m and n else 0
@@ -79,12 +73,8 @@ def product_over_rows(a, b, out, progress=None):
     if not group:
         return matmul(a.T, b, out, progress)
     groups = rows // group
-    if a.flags.c_contiguous:
-        left = a.reshape(groups, group, m).transpose(0, 2, 1)
-    else:
-        left = a.T.reshape(m, groups, group).transpose(1, 0, 2)
     products = scratch("products of groups", (groups, m, n), a.dtype)
-    xp.matmul(left, b.reshape(groups, group, n), out=products)
+    xp.matmul(a.reshape(groups, group, m).transpose(0, 2, 1), b.reshape(groups, group, n), out=products)
     column_sums(products.reshape(groups, m * n), out.reshape(m * n))
     return out
 
@@ -113,14 +103,16 @@ def _large_product(a, b, out):
     if a.dtype != np.float32 or not out.flags.c_contiguous or not xp.is_cpu:
         return xp.matmul(a, b, out=out)
     a_transposed, b_transposed = not a.flags.c_contiguous, not b.flags.c_contiguous
-    if (a_transposed and not a.flags.f_contiguous) or (b_transposed and not b.flags.f_contiguous):
+    orientation = a_transposed + 2 * b_transposed  # no layer transposes both
+    readable = (a.flags.f_contiguous or not a_transposed) and (b.flags.f_contiguous or not b_transposed)
+    if not readable or orientation == len(ORIENTATIONS):
         return xp.matmul(a, b, out=out)
     table, shape = kernels(), None
     if (k if a_transposed else m) <= table.small_batch and (m if a_transposed else k) * n >= LARGE_OPERAND:
         if not a_transposed and not b_transposed:
             return _sum_of_products(a, b, out)
         shape = tile_of_large_operand(m, k, n, b_transposed)
-    shape = shape or tile(tiles_for(table, a_transposed, b_transposed), m, k, n)
+    shape = shape or tile(getattr(table, ORIENTATIONS[orientation]), m, k, n)
     if shape is None:
         return xp.matmul(a, b, out=out)
     rows, columns = shape
@@ -129,14 +121,7 @@ def _large_product(a, b, out):
         xp.matmul(a[whole:], b, out=out[whole:])
         a, m = a[:whole], whole
     # The lines below only make views: (m / rows) x (n / columns) tiles of `out`, and the rows and columns for each.
-    if a_transposed:
-        a = xp.lib.stride_tricks.as_strided(a, (m // rows, rows, k), (rows * a.strides[0], *a.strides))
-    else:
-        a = a.reshape(m // rows, rows, k)
-    if b_transposed:
-        b = b.T.reshape(n // columns, columns, k).transpose(0, 2, 1)
-    else:
-        b = b.reshape(k, n // columns, columns).transpose(1, 0, 2)
+    a, b = a.reshape(m // rows, rows, k), b.reshape(k, n // columns, columns).transpose(1, 0, 2)
     tiles = out[:m].reshape(m // rows, rows, n // columns, columns).transpose(0, 2, 1, 3)
     xp.matmul(a[:, None], b[None], out=tiles)
     return out

@@ -70,7 +70,7 @@ class Kernels:
     # Blocks that stay in the cache.
     block_bytes: int = 1 << 20  # of unrolled patches
     fused_bytes: int = 1 << 22  # the output of a convolution from which it is processed block by block with its pooling
-    piece: int = 1 << 15  # the elements of a piece in BatchNorm
+    piece: int = 1 << 15  # the elements of a piece in a normalisation
     chunk: int = 1 << 16  # the elements of a piece in an elementwise operation or an optimizer's update
 
 
@@ -91,31 +91,25 @@ PRESET = Kernels("preset", row_winograd=5, winograd_3x3=24, winograd_5x5=24)
 
 SHIPPED_BLAS = "openblas", "SkylakeX"  # the name and the kernels of that library
 
+
+def shapes(rows, columns):
+    """The tiles of so many columns that have one of these numbers of rows."""
+    return tuple((some, columns) for some in rows)
+
+
+ALWAYS = (NO_LIMIT,) * 3
 ZEN = replace(
     PRESET,
-    tiles=Tiles(
-        few_columns=(NO_LIMIT,) * 3,
-        shapes=(*((rows, 64) for rows in (16, 32, 20, 24)), *((rows, 32) for rows in (50, 48, 32))),
-        most_k=NO_LIMIT,
-        most_k_few_rows=NO_LIMIT,
-    ),
-    tiles_left_transposed=Tiles((NO_LIMIT,) * 3, tuple((rows, 32) for rows in (64, 32, 16)), most_k=256, most_k_few_rows=256),
-    tiles_right_transposed=Tiles(
-        few_columns=(NO_LIMIT,) * 3,
-        shapes=tuple((rows, 16) for rows in (64, 50, 48, 40, 32, 25, 20, 16)),
-        most_k=800,
-        most_k_few_rows=NO_LIMIT,
-    ),
+    tiles=Tiles(ALWAYS, shapes((16, 32, 20, 24), 64) + shapes((50, 48, 32), 32), most_k=NO_LIMIT, most_k_few_rows=NO_LIMIT),
+    tiles_left_transposed=Tiles(ALWAYS, shapes((64, 32, 16), 32), most_k=256, most_k_few_rows=256),
+    tiles_right_transposed=Tiles(ALWAYS, shapes((64, 50, 48, 40, 32, 25, 20, 16), 16), most_k=800, most_k_few_rows=NO_LIMIT),
     group_rows=48,
 )
 SKYLAKE_X = replace(PRESET, tiles=Tiles((300, 300, 300)), tiles_left_transposed=Tiles((100, 150, 100)), group_rows=48)
 SAPPHIRE_RAPIDS = replace(
     PRESET,
     tiles=Tiles(
-        few_columns=(1200, 1200, 900),
-        shapes=(*((rows, 64) for rows in (64, 32, 50, 16, 20, 24)), *((rows, 32) for rows in (64, 32, 50, 48))),
-        most_k=256,
-        most_k_few_rows=100,
+        (1200, 1200, 900), shapes((64, 32, 50, 16, 20, 24), 64) + shapes((64, 32, 50, 48), 32), most_k=256, most_k_few_rows=100
     ),
     tiles_left_transposed=Tiles((100, 600, 450), ((64, 64), (32, 64), (64, 32), (32, 32)), most_k=80, most_k_few_rows=150),
     tiles_right_transposed=Tiles(shapes=((16, 64), (16, 32), (16, 16)), most_k_few_rows=600),
@@ -216,7 +210,9 @@ def known():
     library = blas()
     table = shipped(processor(), library)
     if library.threads != 1:
-        return without_tiles(table or PRESET)
+        table = table or PRESET
+        uncut = dict.fromkeys(ORIENTATIONS, Tiles())
+        return replace(table, name=f"{table.name}, products uncut", group_rows=0, small_batch=0, **uncut)
     return table or stored() or PRESET
 
 
@@ -235,12 +231,6 @@ def named():
         raise ValueError(f"{VARIABLE}: can not read {name} ({error.strerror}): set it to plain or to a file") from None
     except ValueError as error:
         raise ValueError(f"{VARIABLE}: {name} is no table of kernels: {error}") from None
-
-
-def without_tiles(table):
-    """`table` for several BLAS threads, with which products are not cut."""
-    uncut = dict.fromkeys(ORIENTATIONS, Tiles())
-    return replace(table, name=f"{table.name}, products uncut", group_rows=0, small_batch=0, **uncut)
 
 
 def table_file():

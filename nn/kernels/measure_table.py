@@ -86,32 +86,19 @@ class ProductOverRows:
         product_over_rows(*self.arrays)
 
 
-@dataclass(frozen=True)
-class TimedConvolution:
-    """The forward and the backward pass of a convolution that keeps the size of its images."""
+def timed_convolution(kernel, channels, filters, images=8, size=16):
+    """A function: the forward and the backward pass of a convolution that keeps the size of its images."""
+    window = Window((kernel,) * 2, (1, 1), ((kernel // 2,) * 2,) * 2)
+    x, y = (ones(images, size, size, c) for c in (channels, filters))
+    w, b = ones(kernel, kernel, channels, filters), ones(filters)
+    gradients = [ones(*array.shape) for array in (w, b, x)]
 
-    kernel: int
-    channels: int
-    filters: int
-    images: int = 8
-    size: int = 16
-
-    @property
-    def algorithm(self):
-        window = Window((self.kernel,) * 2, (1, 1), ((self.kernel // 2,) * 2,) * 2)
-        return algorithm(window, self.channels, self.filters, self.size, self.size, np.float32, self.images)
-
-    @cached_property
-    def arrays(self):
-        """x, w, b, y and the gradients of w, b and x."""
-        x, y = (ones(self.images, self.size, self.size, c) for c in (self.channels, self.filters))
-        w = (self.kernel, self.kernel, self.channels, self.filters)
-        return x, ones(*w), ones(self.filters), y, ones(*w), ones(self.filters), ones(*x.shape)
-
-    def __call__(self):
-        (x, w, b, y, *gradients), chosen = self.arrays, self.algorithm
+    def passes():
+        chosen = algorithm(window, channels, filters, size, size, np.float32, images)
         chosen.forward(x, w, b, y)
         chosen.backward(x, w, y, *gradients)
+
+    return passes
 
 
 def ensure_measured():
@@ -177,10 +164,10 @@ def _measured(name, ratios):
         unrolling = replace(table, **dict.fromkeys(WINOGRAD, 0))
         for field, kernel in WINOGRAD.items():
             winograd = replace(unrolling, **{field: 1})
-            found = [ratios([TimedConvolution(kernel, c, c, max(2, 512 // c))], unrolling, [winograd])[0] for c in CHANNELS]
+            found = [ratios([timed_convolution(kernel, c, c, max(2, 512 // c))], unrolling, [winograd])[0] for c in CHANNELS]
             unrolling = replace(unrolling, **{field: last_that_pays(CHANNELS, found)[0]})
         table = unrolling
-        unrolled = [TimedConvolution(3, 16, 16, 16, 32), TimedConvolution(5, 3, 32, 8, 32)]
+        unrolled = [timed_convolution(3, 16, 16, 16, 32), timed_convolution(5, 3, 32, 8, 32)]
         others = [replace(table, block_bytes=size) for size in BLOCK_BYTES]
         ratio, best = min(zip(ratios(unrolled, table, others), others), key=lambda pair: pair[0])
         table = best if ratio * MARGIN < 1 else table

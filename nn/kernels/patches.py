@@ -78,11 +78,10 @@ class Patches:
         """Write the convolution to y. b: may have no elements, if there is no bias."""
         for images, rows in self.blocks(x, y.shape, progress):
             part = y[images, rows]
-            in_place = part.flags.c_contiguous
-            target = part if in_place else scratch("product", part.shape, part.dtype)
+            target = part if part.flags.c_contiguous else scratch("product", part.shape, part.dtype)
             self._multiply(x, images, rows, w, target, progress)
             add_bias(target, b)
-            if not in_place:
+            if target is not part:
                 xp.copyto(part, target)
 
     def backward(self, x, w, dy, dw, db, dx=None, progress=None):

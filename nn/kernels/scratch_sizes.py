@@ -11,20 +11,14 @@ from math import prod
 
 import numpy as np
 
+from gridgrad.nn.kernels import winograd
 from gridgrad.nn.kernels.convolution import algorithm
 from gridgrad.nn.kernels.gemm import LARGE_OPERAND, PARTS, group_of
 from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.patches import FEW_CHANNELS, Patches, RowPatches
 from gridgrad.nn.kernels.shifted import Shifted
 from gridgrad.nn.kernels.window import COLUMNS, ROWS, phases_of, runs
-from gridgrad.nn.kernels.winograd import (
-    CHANNELS_AT_ONCE,
-    CONFLICTING_BYTES,
-    GRADIENTS_AT_ONCE,
-    KERNELS_AT_ONCE,
-    RowWinograd,
-    Winograd,
-)
+from gridgrad.nn.kernels.winograd import RowWinograd, Winograd
 from gridgrad.nn.kernels.workspace import blocks, piece_length
 
 
@@ -46,22 +40,22 @@ def _of_convolution(table, window, x, filters, dtype, needs_gradient, pooled):
     if not x.size * y.size:
         return {}
     chosen = algorithm(window, channels, filters, rows, columns, dtype, images)
-    found = PASSES[type(chosen)](chosen, x, y) | {"channels 0": piece_length(y)}  # the last for the bias
+    count, length = _extents(chosen.blocks(x, y.shape))
+    found = PASSES[type(chosen)](chosen, x, y, count, length, True) | {"channels 0": piece_length(y)}  # the last for the bias
     if pooled:
-        count, _ = _extents(chosen.blocks(x, y.shape))
         found |= {"convolved": count * prod(y.shape[1:]), "partial gradient": prod(window.kernel) * channels * filters}
         found = largest(found, of_pooling(pooled, (count, *y.shape[1:]), dtype, True))
     if not needs_gradient or isinstance(chosen, Winograd):
         return found
     if isinstance(chosen, Patches) and chosen._scattering_pays(*x.shape, filters):
-        count, length = _extents(chosen.blocks(x, y.shape))
         return largest(found, {"unrolled": count * length * columns * prod(window.kernel) * channels})
     for _, phase, gradients, part in phases_of(window, y, x):  # the convolutions that compute the gradient of the input
         if phase and part.size:
             one = RowWinograd(phase, chosen.m) if isinstance(chosen, RowWinograd) else chosen.of(phase, filters)
-            some = PASSES[type(one)](one, gradients, part, backward=False) | {"turned": prod(phase.kernel) * filters * channels}
+            count, length = _extents(one.blocks(gradients, part.shape))
+            some = PASSES[type(one)](one, gradients, part, count, length, False)
+            some["turned"] = prod(phase.kernel) * filters * channels
             if window.stride != (1, 1):  # the pixels do not lie side by side, so that each block is copied to its place
-                count, length = _extents(one.blocks(gradients, part.shape))
                 some["product"] = count * length * prod(part.shape[2:])
             found = largest(found, some)
     return found
@@ -100,18 +94,18 @@ def of_batch_norm(x):
     if not prod(x):
         return {}
     piece = piece_length(_like(x, np.dtype(np.float32)))
-    names = [*(f"channels {i}" for i in range(3)), "difference", "product", "sign"]
+    names = [*(f"channels {i}" for i in range(3)), "product", "sign"]
     return dict.fromkeys(names, piece) | {"sums of pieces": 2 * -(-prod(x) // piece) * x[-1]}
 
 
-# ----- forward, and the gradient of the kernel, by the algorithms of `nn/kernels/convolution.py`; x, y: of `_like`
+# ----- forward and, if `backward`, the gradient of the kernel, by the algorithms of `nn/kernels/convolution.py`, in blocks of
+# `count` images and `length` rows. x, y: of `_like`.
 
 
-def _of_row_winograd(one, x, y, backward=True):
+def _of_row_winograd(one, x, y, count, length, backward):
     kw, channels, (_, _, columns, filters) = one.window.kernel[1], x.shape[3], y.shape
-    count, length = _extents(one.blocks(x, y.shape))
     tiles, kernel = count * -(-length // one.m), kw * channels * filters
-    row = lambda pixels, of: (pixels + (pixels * of * x.itemsize % CONFLICTING_BYTES == 0)) * of  # noqa: E731
+    row = lambda pixels, of: (pixels + (pixels * of * x.itemsize % winograd.CONFLICTING_BYTES == 0)) * of  # noqa: E731
     points, products = (one.n * tiles * row(*size) for size in ((columns + kw - 1, channels), (columns, filters)))
     found = {"kernel": one.n * kernel, "points": points, "products": products}
     if backward:
@@ -120,16 +114,15 @@ def _of_row_winograd(one, x, y, backward=True):
     return found
 
 
-def _of_winograd(one, x, y):
+def _of_winograd(one, x, y, count, length, backward):
     (_, height, width, filters), channels, (n, n_columns), (m, m_columns) = y.shape, x.shape[3], one.n, one.m
-    (count, length), (kh, kw) = _extents(one.blocks(x, y.shape)), one.window.kernel
-    down, across = one._tile_grid(slice(0, length), width)
+    (kh, kw), (down, across) = one.window.kernel, one._tile_grid(slice(0, length), width)
     kernel, tiles, reach = one.points * channels * filters, count * down * across, -(-n_columns // m_columns) - 1
     rows, columns = count * down, across + reach
     wide = across * m_columns + kw - 1
     found = {
         "kernel": kernel,
-        "kernels halfway": max(kh * n_columns, n * kw) * min(KERNELS_AT_ONCE, channels * filters),
+        "kernels halfway": max(kh * n_columns, n * kw) * min(winograd.KERNELS_AT_ONCE, channels * filters),
         "padded": count * (down * m + kh - 1) * wide * channels,
         "padded gradient": count * down * m * across * m_columns * filters,
         "halfway": rows * max(n * wide * channels, m * n_columns * across * filters),
@@ -142,19 +135,18 @@ def _of_winograd(one, x, y):
         del found["padded gradient"]
     else:
         found["whole tiles"] = count * down * m * across * m_columns * filters
-    at_once = CHANNELS_AT_ONCE[max(one.n)]
+    at_once = winograd.CHANNELS_AT_ONCE[max(one.n)]
     found["sum over some channels"] = tiles * max(filters * (channels > at_once), channels * (filters > at_once))
-    if kernel <= GRADIENTS_AT_ONCE:
+    if kernel <= winograd.GRADIENTS_AT_ONCE:
         return found | {"kernel gradient": kernel, "products of some points": n_columns * channels * filters}
-    at_once = min(channels, max(1, GRADIENTS_AT_ONCE // (one.points * filters) // 16 * 16))
+    at_once = min(channels, max(1, winograd.GRADIENTS_AT_ONCE // (one.points * filters) // 16 * 16))
     share = at_once * filters
     return found | {"products of some channels": one.points * share, "share of the gradient": kh * kw * share}
 
 
-def _of_patches(one, x, y, backward=True):
+def _of_patches(one, x, y, count, length, backward):
     (kh, kw), (sh, sw), padding = one.window.kernel, one.window.stride, one.window.padding
     channels, filters = x.shape[3], y.shape[3]
-    count, length = _extents(one.blocks(x, y.shape))
     pixels, patches = kh * kw * channels, count * length * y.shape[2]
     block = count * ((length - 1) * sh + kh) * (x.shape[2] + sum(padding[1])) * channels
     found = {"padded": block if any(map(any, padding)) else 0}
@@ -167,9 +159,8 @@ def _of_patches(one, x, y, backward=True):
     return found
 
 
-def _of_row_patches(one, x, y, backward=True):
+def _of_row_patches(one, x, y, count, length, backward):
     (kh, kw), padding, channels, filters = one.window.kernel, one.window.padding, x.shape[3], y.shape[3]
-    count, length = _extents(one.blocks(x, y.shape))
     rows, row, patches = count * (length + kh - 1), kw * channels, count * length * y.shape[2]
     groups = count * -(-length * y.shape[2] // one.ROWS_OF_PRODUCT)
     return {
@@ -180,9 +171,8 @@ def _of_row_patches(one, x, y, backward=True):
     }
 
 
-def _of_shifted(one, x, y, backward=True):
+def _of_shifted(one, x, y, count, length, backward):
     (kh, kw), strides, (down, across) = one.window.kernel, one.window.stride, one.reach
-    count, length = _extents(one.blocks(x, y.shape))
     pixels, phases = count * (length + down) * (y.shape[2] + across), product(*map(range, map(min, one.window.kernel, strides)))
     found = {f"every row and column from {i} and {j} on": pixels * x.shape[3] for i, j in phases}
     kernel = kh * kw * x.shape[3] * y.shape[3] if backward else 0

@@ -54,21 +54,13 @@ def transforms(m, r):
     """(A^T, G, B^T) of F(m, r) in one dimension, (m, n), (n, r) and (n, n): y = A^T ((G g) * (B^T d)), with n = m + r - 1.
     By Cook-Toom: polynomials of degree < m and < r are evaluated at n points, the last of which is infinity. B^T is the
     transposed inverse, scaled so that its entries stay small. Entries are exact and rounded once, to float64."""
-    points = [Fraction(p) for p in POINTS[m + r - 1]]
-    others = [_with_roots([q for q in points if q != p]) for p in points]
-    scales = [sum(c * p**k for k, c in enumerate(polynomial)) for p, polynomial in zip(points, others)] + [1]
-    b = [[*polynomial, 0] for polynomial in others] + [_with_roots(points)]
+    points = np.array([Fraction(p) for p in POINTS[m + r - 1]])
+    others = [np.poly(points[points != p]) for p in points]  # polynomials by their roots, the highest coefficient first
+    scales = [*map(np.polyval, others, points), 1]
+    b = [[*polynomial[::-1], 0] for polynomial in others] + [np.poly(points)[::-1]]
     g = [[value / scale for value in row] for row, scale in zip(_evaluation(points, r), scales)]
     a = zip(*_evaluation(points, m))
     return tuple(np.array([[float(value) for value in row] for row in matrix]) for matrix in (a, g, b))
-
-
-def _with_roots(roots):
-    """The coefficients of the product of (x - q) for the roots q, the lowest first."""
-    found = [Fraction(1)]
-    for q in roots:
-        found = [lower - q * same for lower, same in zip([0, *found], [*found, 0])]
-    return found
 
 
 def _evaluation(points, degree):
@@ -416,8 +408,7 @@ class RowWinograd:
         # in the same way: (images, tiles, n, columns * channels), (images, tiles, rows, columns * channels), (n, rows).
         images, height, columns, channels = image.shape
         down = points.shape[1] // images
-        i, t, _, c = points.strides
-        points = xp.lib.stride_tricks.as_strided(points, (images, down, self.n, columns * channels), (down * t, t, i, c))
+        points = points.reshape(self.n, images, down, columns * channels).transpose(1, 2, 0, 3)
         b, r, _, c = image.strides
         for some, inside in cut_tiles(down, first, self.m, matrix.shape[1], height):
             if not inside:

@@ -42,18 +42,14 @@ def blocks(images, rows, row_bytes, step=1, block_bytes=None, progress=None):
     fit = max(1, (block_bytes or kernels().block_bytes if xp.is_cpu else DEVICE_BLOCK_BYTES) // max(1, row_bytes))
     if fit >= rows:
         count = -(-images // max(1, fit // max(1, rows)))
-        many = -(-images // max(1, count))  # images per block, so that all blocks have about the same size
-        for start in range(0, images, max(1, many)):
-            yield slice(start, min(start + many, images)), slice(0, rows)
+        many, height = -(-images // max(1, count)), max(1, rows)  # all blocks have about the same size
+    else:
+        many, height = 1, max(step, fit // step * step)
+    for image in range(0, images, max(1, many)):
+        for start in range(0, max(1, rows), height):
+            yield slice(image, min(image + many, images)), slice(start, min(start + height, rows))
             if progress:
                 progress()
-    else:
-        fit = max(step, fit // step * step)
-        for image in range(images):
-            for start in range(0, rows, fit):
-                yield slice(image, image + 1), slice(start, min(start + fit, rows))
-                if progress:
-                    progress()
 
 
 def flat_pieces(*arrays, progress=None):

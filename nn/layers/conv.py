@@ -159,49 +159,39 @@ class PooledConv2d(Layer):
         return y
 
     def gradients(self, dy, context):
-        if context[self].in_blocks:
-            self._backward(dy, None, context)
-        else:
-            self.conv.gradients(context.run(self.pool, "input_gradient", dy), context)
+        self._backward("gradients", dy, context)
 
     def input_gradient(self, dy, context):
-        if not context[self].in_blocks:
-            return self.conv.input_gradient(context.run(self.pool, "input_gradient", dy), context)
-        x, weight = context[self.conv].x, self.conv.weight.value
-        dx, chosen = context.gradient_space(x.shape, dy), self.conv.algorithm_of(self.conv.shape_of_output(x))
-        for images, part in self._convolution_output_gradients(dy, context):
-            chosen.input_gradient(part, weight, dx[images], context.progress)
-        return dx
+        return self._backward("input_gradient", dy, context)
 
     def backward(self, dy, context):
+        return self._backward("backward", dy, context)
+
+    def _backward(self, phase, dy, context):
+        """Both halves, or the one that `phase` names."""
         if not context[self].in_blocks:
-            return self.conv.backward(context.run(self.pool, "input_gradient", dy), context)
-        dx = context.gradient_space(context[self.conv].x.shape, dy)
-        self._backward(dy, dx, context)
-        context.written(self)
-        return dx
-
-    def _backward(self, dy, dx, context):
-        """Write the gradients of the kernel and the bias and, unless dx is None, that of the input, block by block."""
+            return getattr(self.conv, phase)(context.run(self.pool, "input_gradient", dy), context)
         x, weight, dw, db = (context[self.conv].x, self.conv.weight.value, self.conv.weight.grad, self.conv.bias_gradient)
-        chosen = self.conv.algorithm_of(self.conv.shape_of_output(x))
-        if db.size:
-            column_sums(dy.reshape(-1, db.size), db)
-        partial_sum = scratch("partial gradient", dw.shape, dw.dtype)
-        dw.fill(0)
-        for images, part in self._convolution_output_gradients(dy, context):
-            dx_block = None if dx is None else dx[images]
-            chosen.backward(x[images], weight, part, partial_sum, db[:0], dx_block, context.progress)
-            xp.add(dw, partial_sum, out=dw)
-
-    def _convolution_output_gradients(self, dy, context):
-        """Yield (slice of images, gradient of the convolution's output for them) for each block."""
-        x = context[self.conv].x
-        for images, part in self._blocks(x, self.conv.shape_of_output(x)):
+        shape = self.conv.shape_of_output(x)
+        chosen, dx = self.conv.algorithm_of(shape), None if phase == "gradients" else context.gradient_space(x.shape, dy)
+        if phase != "input_gradient":
+            if db.size:
+                column_sums(dy.reshape(-1, db.size), db)
+            partial_sum = scratch("partial gradient", dw.shape, dw.dtype)
+            dw.fill(0)
+        for images, part in self._blocks(x, shape):
             context.begin_pass(self.pool, "input_gradient")
             self.pool.backward_block(dy[images], part, images, context)
             context.end_pass(self.pool, "input_gradient")
-            yield images, part
+            dx_block = None if dx is None else dx[images]
+            if phase == "input_gradient":
+                chosen.input_gradient(part, weight, dx_block, context.progress)
+                continue
+            chosen.backward(x[images], weight, part, partial_sum, db[:0], dx_block, context.progress)
+            xp.add(dw, partial_sum, out=dw)
+        if phase == "backward":
+            context.written(self)
+        return dx
 
     def _blocks_pay(self, shape, x):
         """Whether working in blocks is faster: not if the convolution's output, of this shape, stays in the cache."""

@@ -20,8 +20,6 @@ from gridgrad.nn.kernels.workspace import channel_sums, pieces, scratch, sums_of
 from gridgrad.nn.layer import Buffer, Layer, Parameter
 from gridgrad.nn.layers.activations import ReLU
 
-PIXEL_PIECE = 1 << 15  # the elements of one array in a piece of a LocalResponseNorm, on a CPU
-
 
 class BatchNorm(Layer):
     """Batch normalisation, y = gamma (x - mean) / sqrt(variance + eps) + beta for each channel.
@@ -78,13 +76,9 @@ class BatchNorm(Layer):
             kept.mean, variance = self._statistics(x, kept)
         else:
             kept.mean, variance = (buffer.value.astype(xp.float64) for buffer in self.buffers)
-        if xp.is_cpu:
-            kept.inverse = 1 / xp.sqrt(variance + self.eps)
-            kept.scale = self.gamma.value * kept.inverse
-            kept.shift = self.beta.value - kept.mean * kept.scale
-        else:
-            numbers = kept.mean, variance, self.gamma.value, self.beta.value, self.eps
-            kept.inverse, kept.scale, kept.shift = fused("affine", *numbers)
+        kept.inverse = 1 / xp.sqrt(variance + self.eps)
+        kept.scale = self.gamma.value * kept.inverse
+        kept.shift = self.beta.value - kept.mean * kept.scale
         y = kept.workspace("y", x.shape, x.dtype)
         for x_piece, y_piece, scale, shift in pieces((x, y), (kept.scale, kept.shift)):
             if not xp.is_cpu:
@@ -105,42 +99,24 @@ class BatchNorm(Layer):
         near = self._near_mean(x)  # squares of differences from it round less than those of x
         found = sums_of_pieces(x, 2)
         for number, (x_piece, near_piece) in enumerate(pieces((x,), (near,))):
-            if not xp.is_cpu:
-                for power, term in enumerate(fused("deviations", x_piece, near_piece)):
-                    channel_sums(term, found[power, number])
-                continue
-            difference = scratch("difference", x_piece.shape, x.dtype)
-            xp.subtract(x_piece, near_piece, out=difference)
+            difference = xp.subtract(x_piece, near_piece, out=scratch("product", x_piece.shape, x.dtype))
             channel_sums(difference, found[0, number])
             xp.multiply(difference, difference, out=difference)
             channel_sums(difference, found[1, number])
         sums = found.sum(axis=1, dtype=xp.float64)
         rows = prod(x.shape[:-1])
-        if not xp.is_cpu:
-            return self._moments(sums, near, rows, kept)
         totals = xp.empty(channels + 1, xp.float64)  # the last element counts the rows
         totals[:channels] = sums[0] + rows * near.astype(xp.float64)
         totals[channels] = rows
         self.sum_over_ranks(totals)
-        kept.count = max(float(totals[channels]), 1.0)
+        kept.count = xp.maximum(totals[channels:], 1)  # on the device, so that nobody waits for it
         mean = totals[:channels] / kept.count
         apart = mean - near
         squares = self.sum_over_ranks(sums[1] - 2 * apart * sums[0] + rows * apart * apart)
-        for buffer, newest in (self.mean, mean), (self.variance, squares / max(kept.count - 1, 1.0)):
+        for buffer, newest in (self.mean, mean), (self.variance, squares / xp.maximum(kept.count - 1, 1)):
             old = buffer.value * (1 - self.momentum)
             buffer.value[...] = old + self.momentum * newest.astype(old.dtype)
         return mean, xp.maximum(squares / kept.count, 0)
-
-    def _moments(self, sums, near, rows, kept):
-        """The end of `_statistics` on a GPU: a kernel before, between and after the sums over ranks."""
-        totals = xp.empty(len(near) + 1, xp.float64)
-        fused("totals", sums, near, rows, totals)
-        self.sum_over_ranks(totals)
-        kept.count = xp.maximum(totals[-1], 1)  # on the device, so that nobody waits for it
-        mean, squares = fused("moments", totals[:-1], kept.count, near, sums[0], sums[1], rows)
-        self.sum_over_ranks(squares)
-        running = (buffer.value for buffer in self.buffers)
-        return mean, fused("running", mean, squares, kept.count, self.momentum, *running, xp.empty_like(mean))[2]
 
     def _near_mean(self, x):
         """The mean of the first samples for each channel, in the type of x."""
@@ -191,12 +167,9 @@ class BatchNorm(Layer):
         if sums is None:
             kept.for_gradients = sums = self._sums(dy, context)
         total = self.sum_over_ranks(sums.flatten())
-        if xp.is_cpu:
-            means = total.reshape(sums.shape) / kept.count
-            slope = kept.scale * kept.inverse * means[1]
-            constant = kept.scale * means[0] - slope * kept.mean
-        else:
-            slope, constant = fused("coefficients", total, kept.count, kept.mean, kept.inverse, kept.scale)
+        means = total.reshape(sums.shape) / kept.count
+        slope = kept.scale * kept.inverse * means[1]
+        constant = kept.scale * means[0] - slope * kept.mean
         dx = context.gradient_space(dy.shape, dy)
         vectors = kept.scale, slope, constant
         for x_piece, dy_piece, dx_piece, scale, slope, constant in pieces((kept.x, dy, dx), vectors):
@@ -349,7 +322,7 @@ def pixel_pieces(*arrays, progress=None):
     """Yield pieces, (pixels, channels), of arrays (.., channels), that stay in the cache; `progress` is called after each."""
     count = prod(arrays[0].shape[:-1])
     rows = [array.reshape(count, array.shape[-1]) for array in arrays]
-    many = max(1, PIXEL_PIECE // max(1, arrays[0].shape[-1])) if xp.is_cpu else max(1, count)
+    many = max(1, kernels().piece // max(1, arrays[0].shape[-1])) if xp.is_cpu else max(1, count)
     for start in range(0, count, many):
         yield tuple(array[start : start + many] for array in rows)
         if progress:

@@ -44,7 +44,7 @@ class Pool2d(Layer):
         kept.shape = shape
         kept.larger = {a: kept.workspace(a, of, xp.bool_) for a, of in masks.items()} if context.training else None
         y = kept.workspace("y", (shape[0], *self.window.output(*shape[1:3]), shape[3]), dtype)
-        if not xp.is_cpu:  # the number of the pixel that is the maximum
+        if self.is_max_pooling and not xp.is_cpu:  # the number of the pixel that is the maximum
             kept.place = kept.workspace("place", y.shape, np.min_scalar_type(prod(self.window.kernel)))
         return y
 
@@ -60,7 +60,7 @@ class Pool2d(Layer):
     def forward_block(self, x: Array, y: Array, images: slice, context: Context) -> None:
         """Write the pooling of x to y. images: the slice of the batch to which x and y belong."""
         if not xp.is_cpu:
-            return self._run_kernel(self.kernel, x, y, [x], [y, context[self].place[images]])
+            return self._run_kernel(self.kernel, x, y, [x], [y, *self._places(images, context)])
         for some, rows, places, space in self._row_blocks(x, y, context):
             where = slice(images.start + some.start, images.start + some.stop), rows
             self._reduce([x[some, part] for part in places.values()], space.halfway, ROWS, min(places), where, context)
@@ -74,7 +74,7 @@ class Pool2d(Layer):
         """Write the gradient of the input to dx. images: the slice of the batch to which dy and dx belong."""
         if not xp.is_cpu:
             self.check_trained(context[self].larger)
-            return self._run_kernel(f"{self.kernel}_gradient", dx, dy, [dy, context[self].place[images]], [dx])
+            return self._run_kernel(f"{self.kernel}_gradient", dx, dy, [dy, *self._places(images, context)], [dx])
         (k, stride, _), (columns, column_stride, _) = self.window.along(ROWS), self.window.along(COLUMNS)
         clear_uncovered(self.window, ROWS, dx, dy.shape[1])
         for some, rows, places, space in self._row_blocks(dx, dy, context):
@@ -92,6 +92,10 @@ class Pool2d(Layer):
             space.put_together()
             targets = [(dx[some, part], i + stride >= k) for i, part in places.items()]
             self._spread(space.halfway, targets, ROWS, min(places), where, context)
+
+    def _places(self, images, context):
+        """What a kernel of a GPU needs beside the arrays: for a maximum [its place in the window of each output]."""
+        return [context[self].place[images]] if self.is_max_pooling else []
 
     def _run_kernel(self, name, x, y, inputs, outputs):
         """Run a kernel of a GPU, for at most 2^32 elements at once. x, y: arrays like the input and the output."""

@@ -26,7 +26,7 @@ import hashlib
 import re
 import sys
 import traceback
-from functools import cache
+from functools import cache, partial
 from math import prod
 from pathlib import Path
 from types import ModuleType
@@ -48,14 +48,6 @@ from gridgrad.nn.zoo import pruning
 # ----- published networks: functions from the shape of a sample, (height, width, channels), and the number of outputs to layers
 
 
-def mlp2(shape, outputs):
-    return perceptron(prod(shape), [2048], Tanh, outputs)
-
-
-def mlp3(shape, outputs):
-    return perceptron(prod(shape), [2048, 1024], Tanh, outputs)
-
-
 def mnist_cnn(shape, outputs):
     # The thesis pads the images to 32x32; padding of the first convolution gives the same result.
     padding = tuple((max(0, 32 - length) // 2,) * 2 for length in shape[:2])
@@ -68,14 +60,10 @@ def cifar_cnn(shape, outputs):
     return dense(layers, shape, [100], ReLU, outputs, before=lambda: [Dropout(0.5)])
 
 
-def marques(first, second):
-    """The function that makes the layers of Marques' network with so many kernels in its two convolutions."""
-
-    def layers(shape, outputs):
-        start = [Conv2d(shape[2], first, 5), LocalResponseNorm(5), MaxPool2d(2)]
-        return dense([*start, Conv2d(first, second, 5), LocalResponseNorm(5), MaxPool2d(2)], shape, [], None, outputs)
-
-    return layers
+def marques(first, second, shape, outputs):
+    """The layers of Marques' network with so many kernels in its two convolutions."""
+    start = [Conv2d(shape[2], first, 5), LocalResponseNorm(5), MaxPool2d(2)]
+    return dense([*start, Conv2d(first, second, 5), LocalResponseNorm(5), MaxPool2d(2)], shape, [], None, outputs)
 
 
 def lenet5(shape, outputs):
@@ -203,8 +191,11 @@ def perceptron(features, widths, activation, outputs, before=list, after=list):
 
 # name: function from shape and outputs to the layers
 ZOO = {
-    "mlp2": mlp2, "mlp3": mlp3, "mnist-cnn": mnist_cnn, "cifar-cnn": cifar_cnn, "marques-50-500": marques(50, 500),
-    "marques-150-800": marques(150, 800), "marques-300-1000": marques(300, 1000), "marques-500-1500": marques(500, 1500),
+    "mlp2": lambda shape, outputs: perceptron(prod(shape), [2048], Tanh, outputs),
+    "mlp3": lambda shape, outputs: perceptron(prod(shape), [2048, 1024], Tanh, outputs),
+    "mnist-cnn": mnist_cnn, "cifar-cnn": cifar_cnn,
+    "marques-50-500": partial(marques, 50, 500), "marques-150-800": partial(marques, 150, 800),
+    "marques-300-1000": partial(marques, 300, 1000), "marques-500-1500": partial(marques, 500, 1500),
     "lenet5": lenet5, "alexnet": alexnet, "vgg16": vgg16, "resnet18": resnet18, "resnet20": resnet20, "googlenet": googlenet,
 }  # fmt: skip
 FLAT = "mlp2", "mlp3"  # those that take features instead of images
@@ -271,33 +262,24 @@ def _on_images(spec, shape, make):
 
 def mlp_layers(spec, features, outputs):
     """The layers of a spec such as "mlp:64,64,tanh"."""
-    widths, activation, p = [], None, None
-    for word in spec.removeprefix("mlp:").split(","):
-        if word in ACTIVATIONS and activation is None:
-            activation = ACTIVATIONS[word]
-        elif word.startswith("dropout=") and activation is not None and p is None:
-            p = _dropout(word, spec)
-        elif activation is None:
-            widths.append(_number(int, word, spec))
-        else:
-            raise ValueError(f"net '{spec}': '{word}' is out of place: {SEE}")
-    if activation is None:
+    words = spec.removeprefix("mlp:").split(",")
+    place = next((place for place, word in enumerate(words) if word in ACTIVATIONS), len(words))
+    widths, behind = _widths(words[:place], spec), words[place + 1 :]
+    if place == len(words):
         raise ValueError(f"net '{spec}' names no activation: use {MLP} with {', '.join(ACTIVATIONS)}")
-    _check_widths(widths, spec)
-    return perceptron(features, widths, activation, outputs, after=lambda: [Dropout(p)] if p else [])
+    p = _dropout(behind.pop(0), spec) if behind and behind[0].startswith("dropout=") else 0
+    if behind:
+        raise ValueError(f"net '{spec}': '{behind[0]}' is out of place: {SEE}")
+    return perceptron(features, widths, ACTIVATIONS[words[place]], outputs, after=lambda: [Dropout(p)] if p else [])
 
 
 def _widths(words, spec):
     widths = [_number(int, word, spec) for word in words]
-    _check_widths(widths, spec)
-    return widths
-
-
-def _check_widths(widths, spec):
     if len(widths) > MOST_LAYERS:
         raise ValueError(f"net '{spec.partition(':')[0]}:..': {len(widths)} layers are too many: at most {MOST_LAYERS}")
     if any(not 1 <= w <= MOST_WIDTH for w in widths):
         raise ValueError(f"net '{spec}': every width must be at least 1 and at most {MOST_WIDTH}")
+    return widths
 
 
 # ----- the network of a user's own file

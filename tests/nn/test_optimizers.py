@@ -10,7 +10,7 @@ import pytest
 from gridgrad.nn import OPTIMIZERS, SGD, EarlyStopping, Linear, Sequential
 from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.nn.kernels.kernel_table import kernels, use
-from gridgrad.nn.optimizers import constant, cosine, parse_schedule, stepwise
+from gridgrad.nn.learning_rates import constant, cosine, parse_schedule, stepwise
 
 
 def network(dtype=np.float64):

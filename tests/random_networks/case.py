@@ -9,7 +9,7 @@ from tempfile import NamedTemporaryFile
 import numpy as np
 
 from gridgrad.nn import MSE, OPTIMIZERS, Sequential, SoftmaxCrossEntropy
-from gridgrad.nn.optimizers import parse_schedule
+from gridgrad.nn.learning_rates import parse_schedule
 from gridgrad.nn.sequence import with_branches
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.pipeline import schedule_names

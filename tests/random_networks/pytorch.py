@@ -10,7 +10,7 @@ from torch.nn.functional import linear
 from gridgrad.experiments.benchmarks import torch_peer
 from gridgrad.nn import OPTIMIZERS, BatchNorm, Context, Dropout, Linear, Sequential
 from gridgrad.nn.device import to_device, to_host
-from gridgrad.nn.optimizers import parse_schedule
+from gridgrad.nn.learning_rates import parse_schedule
 from gridgrad.nn.sequence import shapes
 from gridgrad.parallel.placement.partition import size
 from tests.parallel.equality import error, micro_batches_of

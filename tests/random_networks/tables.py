@@ -23,7 +23,6 @@ def table_of(case):
             sizes = {"chunk": 200, "piece": 50, "block_bytes": 1 << 9, "fused_bytes": 1}
             use(replace(table, row_channels=rng.choice((0, 64)), **costs, **sizes))
             patched.setattr("gridgrad.nn.kernels.patches.FEWEST_WINDOWS", 1)
-            patched.setattr("gridgrad.nn.layers.normalisation.PIXEL_PIECE", 50)
         try:
             yield
         finally:

@@ -9,7 +9,7 @@ from gridgrad.nn import Linear, Sequential
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels import gemm, kernel_table, measure_table
 from gridgrad.nn.kernels.kernel_table import ORIENTATIONS, SHIPPED, from_json, generation, shipped, to_json
-from gridgrad.nn.kernels.measure_table import ProductOverRows, TimedConvolution, TimedProduct
+from gridgrad.nn.kernels.measure_table import ProductOverRows, TimedProduct, timed_convolution
 from gridgrad.nn.kernels.processor import Blas, Processor
 from tests.clock import Clock
 
@@ -88,6 +88,6 @@ def test_an_unknown_processor_is_measured_once(tmp_path, monkeypatch, capsys):
 @pytest.mark.skipif(not xp.is_cpu, reason="tables are for CPUs")
 def test_what_is_timed_runs():
     products = [TimedProduct(name, 64, 28, 32) for name in ORIENTATIONS]
-    for task in (*products, ProductOverRows(128, 28, 32), TimedConvolution(3, 4, 4, 1, 4)):
+    for task in (*products, ProductOverRows(128, 28, 32), timed_convolution(3, 4, 4, 1, 4)):
         assert measure_table.seconds(task, kernel_table.PRESET) >= 0
     assert all((task.arrays[2] == task.k).all() for task in products)
