@@ -1,17 +1,14 @@
 """Choosing the shares of unequal ranks: even, by constant speeds, and by speed as a function of the share, side by side.
 
 By constant speeds (Marques 2016, section 4.1.2) each rank's speed is measured at one share, and the shares are proportional to
-the speeds: devices that take 10, 15, 20 and 30 seconds for the same work get [3, 2, 1.5, 1] parts of it. By functions
-(Lastovetsky and Reddy 2007) each rank is measured at several shares, with straight lines between them, and the time of the
-slowest rank is minimised exactly over all integer shares (`fastest_shares`). A rank whose share would not pay gets none.
-These shares weigh layer by layer. Whether the slowest ranks of an axis pay at all is decided by whole steps (`RankCosts.step`),
-with all communication and the updates of replicas, which a rank without a share has too.
+the speeds. By functions (Lastovetsky and Reddy 2007) each rank is measured at several shares, with straight lines between them,
+because kernels have steps. The time of the slowest rank is minimised exactly over all integer shares (`fastest_shares`), layer
+by layer. Whether the slowest ranks of an axis pay at all is decided by whole steps (`RankCosts.step`), with all communication
+and the updates of replicas, which a rank without a share has too.
 
 Along the axis `model` ranks share the neurons or kernels of each layer whose outputs are sharded (choice "out"), the hidden
 units of an autoencoder, or the kernels that the master of the plan "marques" hands out. A layer with the choice "in" that takes
-outputs as they are divided belongs to the layer before. Along `batch` they share the samples of a minibatch, along `height` the
-rows of the images, or without images the samples again. How long a block of a layer takes is measured by running it, or
-predicted by the cost model, for several sizes: kernels have steps, and twice the share seldom takes exactly twice the time.
+outputs as they are divided belongs to the layer before.
 """
 
 import sys
@@ -35,7 +32,7 @@ from gridgrad.parallel.placement.moves import move_between
 from gridgrad.parallel.placement.overlapped_layers import GatheredLinear
 from gridgrad.parallel.placement.partition import Partition, resized
 from gridgrad.parallel.placement.placements import MASTER, C, H, Shard
-from gridgrad.parallel.placement.plan import INPUTS, OUTPUTS, weighted
+from gridgrad.parallel.placement.plan import INPUTS, OUTPUTS
 from gridgrad.parallel.placement.redistribute import Redistribute
 from gridgrad.parallel.plans.marques import HandedConv2d, HandOut
 from gridgrad.parallel.plans.place_network import checked
@@ -58,27 +55,8 @@ TINY = 1e-12  # seconds, in place of none
 # ----- what a share costs one rank
 
 
-def block_seconds(net, shape, of_block):
-    """A function that returns the seconds of a step's passes over a block of a layer with so many inputs and outputs (or hidden
-    units). of_block(block, shape of its input, is_first) says what they are; is_first: it computes no gradient of its input."""
-    first, before = weighted(net)[0], {layer: inputs for layer, inputs, _ in shapes(net.layers, shape)}
-
-    @cache
-    def seconds(layer, inputs, outputs, samples, rows):
-        """rows: the part of the rows of the images, or of the samples of a layer without images."""
-        held, kernel = slice(0, outputs), [slice(0, n) for n in layer.weight.shape[:-2]]
-        block = layer.placed(weight=Block((*kernel, slice(0, inputs), held)), bias=Block((held,)))
-        shape = (*before[layer][:-1], inputs)
-        if layer.takes_images:
-            here = layer.window.outputs(H, shape[0])
-            shape = (shape[0] - (here - round(here * rows)) * layer.window.stride[0], *shape[1:])
-        else:
-            samples, here = round(samples * rows), 1
-        if not (inputs and outputs and samples and round(here * rows)):
-            return 0.0
-        return of_block(block, (samples, *shape), layer is first)
-
-    return seconds
+# of_block(block, shape of its input, is_first) returns the seconds of a step's passes over a block of a layer. is_first: it
+# computes no gradient of its input.
 
 
 def measured_block(net, handicap=None, memory=inf):
@@ -125,18 +103,39 @@ class RankCosts:
     first rank. slowness: the ratio to what the machine file says of them."""
 
     def __init__(self, net, grid, plan, batch_size, machine, of_block):
-        _, shape = checked(net)
+        layers, shape = checked(net)
         self.net, self.plan, self.batch_size, self.machine = net, plan, batch_size, machine
-        self.layers = {layer.name: layer for layer in weighted(net)}
+        self.layers = {layer.name: layer for layer in layers}
         self.inputs = {layer: inputs for layer, inputs, _ in shapes(net.layers, shape)}
-        self.of_layer = block_seconds(net, shape, of_block)
-        self.on_machine = block_seconds(net, shape, predicted_block(net, machine, grid.size))
+        self.of_layer = self._layer_seconds(of_block)
+        self.on_machine = self._layer_seconds(predicted_block(net, machine, grid.size))
         self.grid = GridDescription(grid.sizes, {}, grid.ranks_per_node)
         self.give({}, {})
         self.same_work = self._all_layers(self.samples, self.rows)
         self.slowness = self.same_work / max(self._all_layers(self.samples, self.rows, self.on_machine), TINY)
         self.grid = grid
         self.give({}, {})
+
+    def _layer_seconds(self, of_block):
+        """A function: the seconds of a block of a layer with so many inputs, outputs (or hidden units) and samples. rows: the
+        part of the rows of the images, or of the samples of a layer without images."""
+        first = next(iter(self.layers.values()))
+
+        @cache
+        def seconds(layer, inputs, outputs, samples, rows):
+            held, kernel = slice(0, outputs), [slice(0, n) for n in layer.weight.shape[:-2]]
+            block = layer.placed(weight=Block((*kernel, slice(0, inputs), held)), bias=Block((held,)))
+            shape = (*self.inputs[layer][:-1], inputs)
+            if layer.takes_images:
+                here = layer.window.outputs(H, shape[0])
+                shape = (shape[0] - (here - round(here * rows)) * layer.window.stride[0], *shape[1:])
+            else:
+                samples, here = round(samples * rows), 1
+            if not (inputs and outputs and samples and round(here * rows)):
+                return 0.0
+            return of_block(block, (samples, *shape), layer is first)
+
+        return seconds
 
     def give(self, shares, owners):
         """Place the network with these shares and owners; `works` then takes them as given."""
@@ -176,16 +175,14 @@ class RankCosts:
         this rank in a step, (computing, sending)."""
         if axis == MODEL:
             return list(self._outputs())
-        return [(axis, self.total(axis), tuple(self.layers), self._of_samples if axis == BATCH else self._of_rows)]
+        return [(axis, self.total(axis), tuple(self.layers), partial(self._of_part, axis))]
 
-    def _of_samples(self, share):
-        """(computing, sending) with a share of the samples."""
+    def _of_part(self, axis, share):
+        """(computing, sending) with a share of the samples or rows."""
+        if axis == HEIGHT:
+            return self._all_layers(self.samples, share / max(1, self.total(HEIGHT))), 0.0
         moves = [move for move in map(move_in, self.placed.layers) if move and not move.is_exchange]
-        sending = sum(self._moving(move, *way, share) for move in moves for way in move.ways.values())
-        return self._all_layers(share, self.rows), sending
-
-    def _of_rows(self, share):
-        return self._all_layers(self.samples, share / max(1, self.total(HEIGHT))), 0.0
+        return self._all_layers(share, self.rows), sum(self._moving(move, move.ways.values(), share) for move in moves)
 
     def _all_layers(self, samples, rows, of_layer=None):
         """Seconds of this rank's blocks of all layers with weights, for some samples and a part of the rows."""
@@ -237,7 +234,7 @@ class RankCosts:
         sizes = [*rest[: group.rank], share, *rest[group.rank :]][: group.size]
         parts = Partition.of_sizes(sizes).grouped(move.source.partition.length // total)
         moved = [[Shard(C, parts) if placement.dim == C else placement for placement in way] for way in move.ways.values()]
-        return sum(self._moving(move, *way, self.samples) for way in moved)
+        return self._moving(move, moved, self.samples)
 
     def _handing(self, layer, share):
         """Seconds in which a slave gets the input and its kernels and returns its outputs (equation 5.1 of Marques 2016)."""
@@ -248,13 +245,16 @@ class RankCosts:
         elements = self.samples * (prod(before) + part * prod(layer.output_shape(before))) + part * layer.weight.size
         return 2 * self._collective(HandOut.kind, group, elements)  # backward sends as much
 
-    def _moving(self, move, source, target, samples):
-        """Predicted seconds of one way of a Redistribute. samples: of the ranks of its group together."""
-        here, group = (samples, *move.shape), move.group
-        if source.dim is not None:
-            here = resized(here, source.dim, source.partition_of(samples).size(group.rank))
-        step = move_between(group, source, target, here, samples) if source != target else None
-        return self._collective(step.kind, group, max(step.sent, step.most)) if step and step.kind else 0.0
+    def _moving(self, move, ways, samples):
+        """Predicted seconds of a Redistribute in ways [(source, target)]. samples: of the ranks of its group together."""
+        total, group = 0.0, move.group
+        for source, target in ways:
+            here = (samples, *move.shape)
+            if source.dim is not None:
+                here = resized(here, source.dim, source.partition_of(samples).size(group.rank))
+            if source != target and (step := move_between(group, source, target, here, samples)).kind:
+                total += self._collective(step.kind, group, max(step.sent, step.most))
+        return total
 
     def _collective(self, kind, group, elements):
         return self.machine.collective_seconds(kind, group, self.grid.size, elements * self.net.dtype.itemsize)
@@ -514,12 +514,9 @@ def interpolated(known, what, total):
     a rank can have. known: {share: (ranks, 2) seconds}. what: the column."""
     shares = np.array(sorted(known))
     rows = np.array([known[share][:, what] for share in shares.tolist()]).T
-    everywhere, found = np.arange(total + 1), []
-    for row in rows:
-        possible = np.isfinite(row)
-        line = np.interp(everywhere, shares[possible], row[possible])
-        found.append(np.where(everywhere <= shares[possible][-1], line, inf))
-    return np.array(found)
+    fits = np.isfinite(rows)
+    lines = [np.interp(np.arange(total + 1), shares[fit], row[fit], right=inf) for row, fit in zip(rows, fits)]
+    return np.array(lines)
 
 
 def fastest_shares(seconds):

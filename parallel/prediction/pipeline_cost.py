@@ -10,13 +10,11 @@
 
 A chunk is on one stage (`pipeline_step_time`), or it is what a hypergraph partition computes between two exchanges, and every
 rank has its part of it (`partition_step_time`). All times are those of the rank with the most work along the other axes. As in
-training, no barrier divides steps, and no sender waits for a message. Links and shared cores are as in
-`parallel/pipeline/play.py`. The planner compares `SCHEDULES` with `MULTIPLES` of micro-batches. Those with the lowest
-bounds come first, until no other can be faster: passes spread evenly over the ranks, or the longest layer alone, bound it.
+training, no barrier divides steps, and no sender waits for a message.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, pairwise
 from math import inf, prod
@@ -27,7 +25,6 @@ from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.generators import repeat
 from gridgrad.parallel.pipeline.schedule import Route, Schedule, shortest
 from gridgrad.parallel.pipeline.simulate import Memory, Simulation, TableTimes, simulate
-from gridgrad.parallel.placement.plan import weighted_in
 from gridgrad.parallel.plans.hypergraph import between_exchanges
 from gridgrad.parallel.plans.place_network import check_cuts, place
 from gridgrad.parallel.prediction.cost import (
@@ -43,8 +40,6 @@ from gridgrad.parallel.prediction.machine import Machine
 from gridgrad.parallel.prediction.workload import Workload, gradients_kept, memory_of
 
 OPS = {"forward": "F", "backward": "I", "gradients": "W", "loss": "I", "update": "U"}  # of a schedule, by phases of Works
-SCHEDULES = "zb-h1", "1f1b", "interleaved:2"
-MULTIPLES = 1, 2, 4  # micro-batches for each stage
 
 
 class ChunkCost:
@@ -96,15 +91,11 @@ class PipelinePrediction(StepPrediction):
     pipeline: str  # the name of the schedule
     micro_batches: int
     cuts: tuple | None  # where chunks begin; None of a partition
-    chunks: dict  # {(rank, chunk): the ChunkCost of what the rank has of it}
+    work: "PipelineWork"
     schedule: Schedule  # of one step, complete; of an asynchronous pipeline, of several minibatches
     times: TableTimes
     played: Simulation  # of several steps
     counted: tuple  # the numbers of the two updates between which the time counts, from 0
-
-    def held(self, rank):
-        """The ChunkCosts of a rank."""
-        return [self.chunks[rank, chunk] for chunk in self.schedule.route.held(rank)]
 
 
 @dataclass(frozen=True)
@@ -150,8 +141,8 @@ class PipelineWork:
         parts["activations"] = micro_batches * sum(chunk.moving for chunk in held)
         parts["update"] = sum(chunk.seconds["U"] for chunk in held) - parts["gradients"]
         parts["compute"] = mine.busy - parts["update"] - parts["gradients"] - parts["activations"]
-        how = named.name, micro_batches, cuts, self.chunks, schedule
-        return PipelinePrediction(seconds, found, parts, *how, times, played, counted)
+        how = named.name, micro_batches, cuts, self, schedule, times
+        return PipelinePrediction(seconds, found, parts, *how, played, counted)
 
     def _times(self, micro_batches):
         """The TableTimes of the instructions, while all ranks compute."""
@@ -189,9 +180,10 @@ class PipelineWork:
 # ----- stages
 
 
-def pipeline_step_time(net, asked, batch_size, machine):
+def pipeline_step_time(net, asked, batch_size, machine, layers=None):
     """The PipelinePrediction of a network on a grid with stages. asked: a PlacementSpec with grid, plan and pipelines, by
-    default 1f1b with the micro-batches of a ScheduleSpec and the cuts of `planned_cuts`. ValueError if they do not fit."""
+    default 1f1b with the micro-batches of a ScheduleSpec and the cuts of `planned_cuts`. layers: of `layer_costs`, if they are
+    known. ValueError if they do not fit."""
     pipeline, stages, cuts = asked.pipelines.pipeline, asked.grid[STAGE], asked.pipelines.cuts
     named = schedule_names.parse("1f1b" if pipeline is None else pipeline)
     micro_batches = named.micro_batches(stages, asked.pipelines.micro_batches)
@@ -199,7 +191,7 @@ def pipeline_step_time(net, asked, batch_size, machine):
         raise ValueError(f"{micro_batches} micro-batches of a minibatch of {batch_size}: use at most one for each sample")
     samples = -(-batch_size // micro_batches)
     if cuts is None:
-        layers = layer_costs(net, asked, samples, machine)
+        layers = layers or layer_costs(net, asked, samples, machine)
         cuts = planned_cuts(layers, asked, machine, named, micro_batches, net.dtype.itemsize)
     named.check_cuts(cuts, stages)
     return stage_work(net, asked, samples, machine, cuts, named.route(stages)).step(named, micro_batches, tuple(cuts))
@@ -283,41 +275,6 @@ class Pipelines:
     def is_asked_for(self):
         """Whether there must be a pipeline."""
         return self.pipeline is not None or self.cuts is not None
-
-    def options(self, net, stages, most):
-        """Yield (ScheduleSpec, number of micro-batches). most: micro-batches that leave no rank without a sample."""
-        parts = sum(bool(weighted_in([layer])) for layer in net.layers)
-        for name in [self.pipeline] if self.pipeline else SCHEDULES:
-            named = schedule_names.parse(name)
-            chunks = named.route(stages).chunks
-            if not self.is_asked_for and chunks > max(parts, stages) or self.cuts is not None and chunks != len(self.cuts) + 1:
-                continue
-            if self.micro_batches or named.file or named.in_flight:
-                yield named, named.micro_batches(stages, self.micro_batches)
-            else:
-                for count in sorted({max(1, min(multiple * stages, most)) for multiple in MULTIPLES}):
-                    yield named, count
-
-    def times(self, net, asked, batch_size, machine, limit=inf):
-        """Yield the PipelinePredictions of the options on a grid, as long as one may take less than `limit` seconds; none if
-        the cuts do not fit. asked: a PlacementSpec with grid, plan and memory. ValueError if other things do not fit."""
-        stages, layers, bounds = asked.grid[STAGE], {}, []
-        for named, count in self.options(net, stages, batch_size // asked.grid[BATCH]):
-            if count not in layers:
-                layers[count] = layer_costs(net, asked, -(-batch_size // count), machine)
-            computed = [layer.computed for layer in layers[count]]
-            bounds.append((count * max(sum(computed) / stages, max(computed)), len(bounds), named, count))
-        for bound, _, named, count in sorted(bounds):
-            if bound > limit:
-                break
-            cuts = self.cuts
-            if cuts is None:
-                cuts = planned_cuts(layers[count], asked, machine, named, count, net.dtype.itemsize)
-            chosen = replace(asked, pipelines=Pipelines(named.name, count, cuts))
-            found = pipeline_step_time(net, chosen, batch_size, machine)
-            if found.memory <= asked.memory:
-                limit = min(limit, found.seconds)
-            yield found
 
 
 # ----- hypergraph partitions

@@ -105,7 +105,7 @@ def stages_send_what_is_predicted(case, comm):
     at = slowest_rank(case.alike, asked).coordinates
     for stage in range(case.grid[STAGE]):
         (found,) = (mine for place, mine in counted if place == at | {STAGE: stage})
-        compare(case, found, time.held(stage), time.times.flights, stage)
+        compare(case, found, time.work.held(stage), time.times.flights, stage)
 
 
 def partitions_send_what_is_predicted(case, comm):
@@ -124,7 +124,7 @@ def partitions_send_what_is_predicted(case, comm):
     for place, found in counted:
         if place["batch"] == 0:
             rank = place["model"]
-            compare(case, found, time.held(rank), time.times.flights, rank)
+            compare(case, found, time.work.held(rank), time.times.flights, rank)
 
 
 def compare(case, found, held, flights, rank):

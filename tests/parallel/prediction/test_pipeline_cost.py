@@ -77,8 +77,8 @@ def test_times_are_the_known_ones_of_each_schedule(stages, micro_batches):
     names = "sequential", "gpipe", "1f1b", "zb-h1"
     found = {name: pipelined(net, stages, batch, machine, name, micro_batches, cuts) for name in names}
     for time in found.values():
-        assert [chunk.seconds["W"] / unit for chunk in list(time.chunks.values())[1:]] == NEARLY([1] * (stages - 1))
-        assert time.chunks[0, 0].seconds["F"] == NEARLY(1.5 * unit)
+        assert [chunk.seconds["W"] / unit for chunk in list(time.work.chunks.values())[1:]] == NEARLY([1] * (stages - 1))
+        assert time.work.chunks[0, 0].seconds["F"] == NEARLY(1.5 * unit)
         assert all(rank.busy + rank.waiting == NEARLY(time.seconds) for rank in time.ranks)
     assert found["zb-h1"].seconds <= found["1f1b"].seconds * (1 + 1e-9) <= found["sequential"].seconds * (1 + 1e-9)
     assert found["sequential"].seconds == NEARLY(micro_batches * (4 + 3 * (stages - 1)) * unit, rel=1e-3)
