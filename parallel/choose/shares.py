@@ -16,8 +16,9 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import inf, prod
+from operator import attrgetter
 
 import numpy as np
 
@@ -55,8 +56,7 @@ TINY = 1e-12  # seconds, in place of none
 # ----- what a share costs one rank
 
 
-# of_block(block, shape of its input, is_first) returns the seconds of a step's passes over a block of a layer. is_first: it
-# computes no gradient of its input.
+# of_block(block, shape of its input, whether it computes no gradient of its input) returns seconds of the passes of a step.
 
 
 def measured_block(net, handicap=None, memory=inf):
@@ -99,8 +99,8 @@ def predicted_block(net, machine, ranks, speed=1.0):
 
 class RankCosts:
     """What shares cost one rank of a grid, in seconds. `works` does not count layers without weights, halos, moves inside of
-    branches, and sums of gradients; `step` does. same_work: seconds that this rank would compute with the even shares of the
-    first rank. slowness: the ratio to what the machine file says of them."""
+    branches, and sums of gradients; `step` does. same_work: of computing with the even shares of the first rank. slowness: the
+    ratio to what the machine file says of them."""
 
     def __init__(self, net, grid, plan, batch_size, machine, of_block):
         layers, shape = checked(net)
@@ -158,8 +158,7 @@ class RankCosts:
         return self.batch_size
 
     def step(self):
-        """(computing, communicating) of this rank in a whole step, as the network is placed now. Outside of the layers with
-        weights it is as many times slower than the machine file says as it was in them."""
+        """(computing, communicating) in a whole step, as the network is placed now; as slow outside of layers with weights."""
         layers, known = (self._all_layers(self.samples, self.rows, of) for of in (self.of_layer, self.on_machine))
         parts = self.cost.parts
         rest = max(0.0, parts["compute"] + parts["update"] - known)
@@ -171,8 +170,8 @@ class RankCosts:
         return self.slowness * Cost(self.net, one, self.plan, self.batch_size, self.machine).seconds
 
     def works(self, axis):
-        """[(name, total, layers, seconds)] of all that the ranks of an axis share, as in SharedWork. seconds(share): those of
-        this rank in a step, (computing, sending)."""
+        """[(name, total, layers, seconds)] of what the ranks of an axis share, as in SharedWork. seconds(share): (computing,
+        sending) of this rank."""
         if axis == MODEL:
             return list(self._outputs())
         return [(axis, self.total(axis), tuple(self.layers), partial(self._of_part, axis))]
@@ -204,7 +203,8 @@ class RankCosts:
             taken = following in outside and self.plans[following].weight == INPUTS
             names = (name, following) if taken else (name,)
             sending = partial(self._handing, layer) if has_master else partial(self._sending, layer, moves.get(name))
-            yield name, units(layer), names, partial(self._of_outputs, [self.layers[one] for one in names], sending)
+            total, layers = layer.weight.shape[-1], [self.layers[one] for one in names]
+            yield name, total, names, partial(self._of_outputs, total, layers, sending)
 
     def _moves_behind(self):
         """{name of a layer outside of branches: the Redistribute that moves its sharded outputs}."""
@@ -217,19 +217,19 @@ class RankCosts:
                 last = layer.name
         return found
 
-    def _of_outputs(self, layers, sending, share):
+    def _of_outputs(self, total, layers, sending, share):
         """(computing, sending) with a share of the outputs of a layer. layers: it, and the one that takes them as they are."""
         layer, *taking = layers
         computing = self.of_layer(layer, layer.inputs, share, self.samples, 1.0)
         for other in taking:
-            computing += self.of_layer(other, share * other.inputs // units(layer), other.outputs, self.samples, 1.0)
+            computing += self.of_layer(other, share * other.inputs // total, other.outputs, self.samples, 1.0)
         return computing, sending(share)
 
     def _sending(self, layer, move, share):
         """Seconds in which a share of the outputs of a layer is moved by the Redistribute `move` or None, and back."""
         if move is None:
             return 0.0
-        total, group = units(layer), move.group
+        total, group = layer.weight.shape[-1], move.group
         rest = Partition.even(total - share, max(1, group.size - 1)).sizes  # of the other ranks
         sizes = [*rest[: group.rank], share, *rest[group.rank :]][: group.size]
         parts = Partition.of_sizes(sizes).grouped(move.source.partition.length // total)
@@ -241,7 +241,7 @@ class RankCosts:
         group, before = self.grid.group(MODEL), self.inputs[layer]
         if not share or group.rank == MASTER:
             return 0.0
-        part = share / units(layer)
+        part = share / layer.weight.shape[-1]
         elements = self.samples * (prod(before) + part * prod(layer.output_shape(before))) + part * layer.weight.size
         return 2 * self._collective(HandOut.kind, group, elements)  # backward sends as much
 
@@ -258,11 +258,6 @@ class RankCosts:
 
     def _collective(self, kind, group, elements):
         return self.machine.collective_seconds(kind, group, self.grid.size, elements * self.net.dtype.itemsize)
-
-
-def units(layer):
-    """How many outputs, hidden units or kernels of a layer are shared."""
-    return layer.weight.shape[-1]
 
 
 def move_in(layer):
@@ -302,7 +297,7 @@ class SharedWork:
         return float(self.at(self.computing + self.sending, shares).max())
 
     def without(self, ranks, computing):
-        """The same where some ranks of the axis get nothing by functions. computing: in place of its own, for these."""
+        """The same with functions of other seconds of computing, and nothing for some ranks of the axis."""
         seconds = of_axis(computing + self.sending, self.coordinates)
         seconds[list(ranks), 1:] = inf
         return replace(self, function=fastest_shares(seconds))
@@ -329,12 +324,6 @@ class Balance:
     left: dict  # {axis: ranks of it that get nothing, because a whole step is faster without them}
     steps: dict  # {axis: [predicted seconds of a step without any, one, two, .. of its slowest ranks]}
     alone: float  # predicted seconds of a step on the fastest rank in a job of its own
-
-    def sharing(self, axis, speeds, left, works):
-        """The same with one more axis. left: its ranks that get nothing. works: its SharedWorks."""
-        chosen = [*self.chosen, *works]
-        given, left = {one.name: one.function for one in chosen}, self.left | {axis: sorted(left)}
-        return replace(self, chosen=chosen, given=given, speeds=self.speeds | {axis: speeds}, left=left)
 
     def idle(self, axis):
         """The ranks of an axis that are left out or get nothing by any function: they have no part of all else either."""
@@ -364,8 +353,7 @@ class Balance:
     @property
     def layers(self):
         """The names of the layers whose time `computing` predicts."""
-        last = [one for one in self.chosen if one.axis == self.chosen[-1].axis]
-        return {name for one in last for name in one.layers}
+        return {name for one in self._by_axis()[-1] for name in one.layers}
 
     def computing(self, shares):
         """Predicted seconds that each rank of the grid computes in a step with {name of a SharedWork: shares}, an array."""
@@ -399,8 +387,7 @@ class Balance:
         return replace(self, chosen=chosen, speeds=speeds)
 
     def _by_axis(self):
-        groups = ([one for one in self.chosen if one.axis == axis] for axis in ORDER)
-        return [group for group in groups if group]
+        return [list(group) for _, group in groupby(self.chosen, key=attrgetter("axis"))]
 
     def lines(self):
         """Yield the lines of a table: for each SharedWork its shares by each rule, and milliseconds of the slowest rank."""
@@ -450,7 +437,7 @@ def predicted_shares(net, sizes, plan, batch_size, machine, speeds):
 
 def balance(costs, gather, agree):
     """The Balance of a grid; ValueError for a pipeline. costs: [RankCosts of the ranks of this process]. gather(rows of these):
-    the rows of all ranks, in rank order. agree(decision): that of the first process. Both are called alike on all ranks."""
+    the rows of all ranks. agree(decision): that of the first process. Both are called alike on all ranks."""
     sizes = costs[0].grid.sizes
     if sizes[STAGE] > 1:
         raise ValueError("shares are not chosen for a pipeline: leave --shares out, or use a grid without the axis stage")
@@ -464,14 +451,18 @@ def balance(costs, gather, agree):
             (name, total, layers, _), of_share = works[0], [seconds for *_, seconds in works]
             by_each_rule = chosen_shares(total, coordinates, of_share, gather, agree)
             found.append(SharedWork(axis, name, total, layers, coordinates, *by_each_rule))
-        by_speed, ways, steps = sorted(range(sizes[axis]), key=speeds.__getitem__), [best.sharing(axis, speeds, [], found)], []
+        by_speed, ways, steps = sorted(range(sizes[axis]), key=speeds.__getitem__), [], []
         with suppress(ValueError):  # the ranks that are kept can not have all
-            for ranks in (by_speed[:count] for count in range(1, sizes[axis])):
-                ways.append(best.sharing(axis, speeds, ranks, [one.without(ranks, one.computing) for one in found]))
-        for way in ways:  # the slowest ranks leave one after the other; of equally fast ways the one with the most ranks
+            for count in range(sizes[axis]):  # the slowest ranks leave one after the other
+                left = by_speed[:count]
+                chosen = [*best.chosen, *(one.without(left, one.computing) if left else one for one in found)]
+                ways.append(replace(best, chosen=chosen, given={one.name: one.function for one in chosen},
+                                    speeds=best.speeds | {axis: speeds}, left=best.left | {axis: sorted(left)}))  # fmt: skip
+        for way in ways:
             for one in costs:
                 one.give(*way.placement())
             steps.append(float(gather(np.array([one.step() for one in costs])).max(axis=0).sum()))
+        # of equally fast ways the one with the most ranks
         best = replace(ways[agree(int(np.argmin(steps)))], steps=best.steps | {axis: steps})
         for one in costs:
             one.give(*best.placement())
@@ -521,8 +512,8 @@ def interpolated(known, what, total):
 
 def fastest_shares(seconds):
     """[share of each rank], whole numbers with the sum `total`, with the least time of the slowest rank, exactly; among equals
-    with the smallest sum of squared times. seconds: (ranks, total + 1), of each rank for each share, infinite where it can not
-    have that. ValueError if no shares are possible."""
+    with the smallest sum of squared times. seconds: (ranks, total + 1), infinite for shares that a rank can not have.
+    ValueError if no shares are possible."""
     seconds = np.array(seconds, np.float64)
     speeds = 1 / np.maximum(seconds[:, -1], TINY)
     if speeds.any():  # what takes longer than the slowest rank with shares by these is not tried: most of all shares

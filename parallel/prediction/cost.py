@@ -1,5 +1,5 @@
 """The prediction of a training step: the works of one rank times what they take on a machine (`Cost`), or the works of all
-ranks along the axis `model`, which may differ, played through (`step_time`). Ranks that differ along other axes alone do the
+ranks along the axis `model`, which may differ, played through (`played`). Ranks that differ along other axes alone do the
 same at the same time, so only those with the most work are played.
 
 | what                 | how long it takes                                                                                     |
@@ -78,16 +78,6 @@ class StepPrediction:
     def memory(self):
         """Bytes that the rank with the most of them needs."""
         return max(rank.memory for rank in self.ranks)
-
-    @property
-    def bytes(self):
-        """Bytes that the ranks send together."""
-        return sum(rank.bytes for rank in self.ranks)
-
-    @property
-    def messages(self):
-        """Messages of exchanges that the ranks send together."""
-        return sum(rank.messages for rank in self.ranks)
 
     @property
     def use(self):
@@ -176,13 +166,9 @@ def slowest_rank(net, asked, ranks_per_node=None, ranks_per_core=1):
 # ----- all ranks along the axis `model`, played through
 
 
-def step_time(net, asked, batch_size, machine):
-    """The StepPrediction, reductions "plain". asked: a PlacementSpec with grid and plan. ValueError if it does not fit."""
-    return played(costs_of_ranks(net, asked, batch_size, machine))
-
-
 def costs_of_ranks(net, asked, batch_size, machine):
-    """[the Cost of each rank along the axis `model`; along the other axes those with the most work]."""
+    """[the Cost of each rank along the axis `model`; along the other axes those with the most work]. asked: a PlacementSpec
+    with grid and plan. ValueError if it does not fit."""
     grids = grids_of_ranks(net, asked, machine)
     return [Cost(net, grid, asked.plan, batch_size, machine, asked.shares, asked.owners) for grid in grids]
 
@@ -200,7 +186,7 @@ def played(costs):
         for key, work in row:
             if key:
                 together[key][rank] = work
-    exchanges = {key: messages_of(works, costs) for key, works in together.items() if works[min(works)].is_exchange}
+    exchanges = {key: messages_of(works, costs) for key, works in together.items() if works[min(works)].name == "exchange"}
     ranks = [actions(rank, costs, row, together, exchanges) for rank, row in enumerate(rows)]
     player = Player(ranks, costs[0].machine.sharing[1])
 

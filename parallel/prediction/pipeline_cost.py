@@ -8,9 +8,9 @@
 | SEND, RECV               | of a partition: the copies into messages and out of them                                         |
 | a message                | an exchange between two ranks of the machine file                                                |
 
-A chunk is on one stage (`pipeline_step_time`), or it is what a hypergraph partition computes between two exchanges, and every
-rank has its part of it (`partition_step_time`). All times are those of the rank with the most work along the other axes. As in
-training, no barrier divides steps, and no sender waits for a message.
+A chunk is on one stage (`stage_work`), or it is what a hypergraph partition computes between two exchanges, and every rank has
+its part of it (`partition_work`). All times are those of the rank with the most work along the other axes. As in training, no
+barrier divides steps, and no sender waits for a message.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ from gridgrad.parallel.prediction.cost import (
     slowest_rank,
 )
 from gridgrad.parallel.prediction.machine import Machine
-from gridgrad.parallel.prediction.workload import Workload, gradients_kept, memory_of
+from gridgrad.parallel.prediction.workload import Workload, memory_of
 
 OPS = {"forward": "F", "backward": "I", "gradients": "W", "loss": "I", "update": "U"}  # of a schedule, by phases of Works
 
@@ -133,7 +133,7 @@ class PipelineWork:
         first, last = (max(ends[number] for ends in updates) for number in counted)
         seconds = (last - first) / (counted[1] - counted[0])
 
-        gradients += gradients_kept(micro_batches)
+        gradients += 1 + (micro_batches > 1)  # that of a micro-batch, and the sum if there are several
         found = tuple(self._rank_step(rank, played, seconds, micro_batches, gradients) for rank in range(ranks))
         slowest = max(range(ranks), key=lambda rank: found[rank].busy)
         held, mine = self.held(slowest), found[slowest]
@@ -177,24 +177,27 @@ class PipelineWork:
         )
 
 
-# ----- stages
-
-
 def pipeline_step_time(net, asked, batch_size, machine, layers=None):
-    """The PipelinePrediction of a network on a grid with stages. asked: a PlacementSpec with grid, plan and pipelines, by
-    default 1f1b with the micro-batches of a ScheduleSpec and the cuts of `planned_cuts`. layers: of `layer_costs`, if they are
-    known. ValueError if they do not fit."""
-    pipeline, stages, cuts = asked.pipelines.pipeline, asked.grid[STAGE], asked.pipelines.cuts
-    named = schedule_names.parse("1f1b" if pipeline is None else pipeline)
-    micro_batches = named.micro_batches(stages, asked.pipelines.micro_batches)
+    """The PipelinePrediction of a network on a grid with stages, or whose parts have owners. asked: a PlacementSpec with grid,
+    plan, owners and pipelines, by default 1f1b and the cuts of `planned_cuts`. layers: of `layer_costs`, if they are known.
+    ValueError if they do not fit, or if branches exchange channels."""
+    named, cuts = schedule_names.parse(asked.pipelines.pipeline or "1f1b"), asked.pipelines.cuts
+    ranks = asked.grid.get(STAGE if asked.owners is None else MODEL, 1)
+    micro_batches = named.micro_batches(ranks, asked.pipelines.micro_batches)
     if micro_batches > batch_size:
         raise ValueError(f"{micro_batches} micro-batches of a minibatch of {batch_size}: use at most one for each sample")
     samples = -(-batch_size // micro_batches)
+    if asked.owners is not None:
+        work = partition_work(net, asked, samples, machine, grids_of_ranks(net, asked, machine))
+        return work.step(named, micro_batches, gradients=(named.in_flight or 1) - 1)  # of several minibatches at a time
     if cuts is None:
         layers = layers or layer_costs(net, asked, samples, machine)
         cuts = planned_cuts(layers, asked, machine, named, micro_batches, net.dtype.itemsize)
-    named.check_cuts(cuts, stages)
-    return stage_work(net, asked, samples, machine, cuts, named.route(stages)).step(named, micro_batches, tuple(cuts))
+    named.check_cuts(cuts, ranks)
+    return stage_work(net, asked, samples, machine, cuts, named.route(ranks)).step(named, micro_batches, tuple(cuts))
+
+
+# ----- stages
 
 
 def stage_work(net, asked, samples, machine, cuts, route, at=None):
@@ -246,9 +249,9 @@ def planned_cuts(layers, asked, machine, named, micro_batches, itemsize):
 
     def needed(chunk, start, end):
         versions = open_at_most[chunk] if named.in_flight and named.stash else 1
-        kept, gradients = elements[end] - elements[start], gradients_kept(micro_batches)
-        held, shared = parameters[end] - parameters[start], map(max, zip((0, 0), *(one.shared for one in layers[start:end])))
-        return sum(memory_of(itemsize, held, open_at_most[chunk] * kept, *shared, gradients, versions).values())
+        kept, held = open_at_most[chunk] * (elements[end] - elements[start]), parameters[end] - parameters[start]
+        shared = map(max, zip((0, 0), *(one.shared for one in layers[start:end])))
+        return sum(memory_of(itemsize, held, kept, *shared, 1 + (micro_batches > 1), versions).values())
 
     def longest(chunk, start, end):
         found = seconds[end] - seconds[start]
@@ -278,18 +281,6 @@ class Pipelines:
 
 
 # ----- hypergraph partitions
-
-
-def partition_step_time(net, asked, batch_size, machine):
-    """The PipelinePrediction of a network whose parts have owners, in the order of training (`times_of_work`). asked: a
-    PlacementSpec with grid, plan, owners and pipelines. ValueError if they do not fit, or if branches exchange channels."""
-    named, ranks = schedule_names.parse(asked.pipelines.pipeline), asked.grid.get(MODEL, 1)
-    micro_batches = named.micro_batches(ranks, asked.pipelines.micro_batches)
-    if micro_batches > (1 if named.in_flight else batch_size):
-        raise ValueError(f"pipeline {named.name} has no {micro_batches} micro-batches of a minibatch of {batch_size}")
-    samples = -(-batch_size // micro_batches)
-    work = partition_work(net, asked, samples, machine, grids_of_ranks(net, asked, machine))
-    return work.step(named, micro_batches, gradients=(named.in_flight or 1) - 1)  # of several minibatches at a time
 
 
 def partition_work(net, asked, samples, machine, grids):

@@ -41,11 +41,6 @@ class Work:
     of_step: bool = False  # whether what a whole step takes once counts with it: `step` of a machine file
 
     @property
-    def is_exchange(self):
-        """Whether each rank waits only for messages of its own."""
-        return self.name == "exchange"
-
-    @property
     def is_awaited(self):
         """Whether a rank of a pipeline waits for it, as it does not for the sum of the value of the loss."""
         return self.phase != "loss" or self.group is None
@@ -237,8 +232,3 @@ def memory_of(itemsize, parameters, activations, gradients_of_activations, scrat
         "gradients of activations": gradients_of_activations * itemsize,
         "scratch": scratch * itemsize,
     }
-
-
-def gradients_kept(micro_batches):
-    """How many gradients of all parameters a rank keeps: that of a micro-batch, and the sum if there are several."""
-    return 1 + (micro_batches > 1)

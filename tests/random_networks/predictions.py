@@ -12,7 +12,7 @@ from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.process_grid import STAGE, GridDescription
 from gridgrad.parallel.prediction.cost import Cost, slowest_rank
 from gridgrad.parallel.prediction.machine import read
-from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time, pipeline_step_time
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.parallel.equality import block
 from tests.parallel.pipelines import parts_of
@@ -120,7 +120,7 @@ def partitions_send_what_is_predicted(case, comm):
         counted = comm.allgather((grid.coordinates, counts_of_step(case, net, parts, samples)))
     pipelines = Pipelines(case.schedule(), case.micro_batches)
     asked = PlacementSpec(case.grid, plan, owners=options["owners"], pipelines=pipelines)
-    time = partition_step_time(case.network(), asked, samples, BYTES)
+    time = pipeline_step_time(case.network(), asked, samples, BYTES)
     for place, found in counted:
         if place["batch"] == 0:
             rank = place["model"]
