@@ -325,20 +325,17 @@ class Balance:
     steps: dict  # {axis: [predicted seconds of a step without any, one, two, .. of its slowest ranks]}
     alone: float  # predicted seconds of a step on the fastest rank in a job of its own
 
-    def idle(self, axis):
-        """The ranks of an axis that are left out or get nothing by any function: they have no part of all else either."""
-        functions = np.array([one.function for one in self.chosen if one.axis == axis])
-        return {*self.left[axis], *(np.flatnonzero(~functions.any(axis=0)).tolist() if len(functions) else ())}
-
-    def placement(self, rule="function"):
-        """(shares, owners) for `parallelize` by one of the rules; what is no SharedWork is shared evenly or by the speeds."""
-        shares = {} if rule == "even" else dict(self.speeds)
-        if rule == "function":
-            for axis in shares:
-                idle = self.idle(axis)
-                shares[axis] = tuple(0.0 if rank in idle else speed for rank, speed in enumerate(shares[axis]))
-        shares |= {one.axis: tuple(getattr(one, rule)) for one in self.chosen if one.axis != MODEL}
-        return shares, {one.name: Partition.of_sizes(getattr(one, rule)) for one in self.chosen if one.axis == MODEL}
+    def placement(self):
+        """(shares, owners) for `parallelize` by functions; what is no SharedWork is shared by the speeds. Ranks that are left
+        out or get nothing by any function have no part of it either."""
+        shares = {}
+        for axis, speeds in self.speeds.items():
+            functions = [one.function for one in self.chosen if one.axis == axis] or [speeds]
+            has_part = np.any(functions, axis=0)
+            has_part[self.left[axis]] = False
+            shares[axis] = tuple((has_part * speeds).tolist())
+        shares |= {one.axis: tuple(one.function) for one in self.chosen if one.axis != MODEL}
+        return shares, {one.name: Partition.of_sizes(one.function) for one in self.chosen if one.axis == MODEL}
 
     def placed(self, placing):
         """A PlacementSpec with the shares and owners by functions."""
