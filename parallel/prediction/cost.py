@@ -27,7 +27,7 @@ from gridgrad.parallel.pipeline.play import Compute, Message, Player, Signal, Wa
 from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.plans.plans import plans_of, words_of
-from gridgrad.parallel.prediction.workload import Workload
+from gridgrad.parallel.prediction.workload import Workload, local_shape
 
 STEPS = 3  # that are played; the last one counts, because the ranks begin it at different times as in training
 AHEAD = 2 << 20  # bytes of a message that a receiver's network takes in before it is asked for: 2 MiB with TCP on Linux
@@ -102,13 +102,11 @@ class Cost:
         """Predicted seconds of a Work."""
         return work.seconds(self.machine, self.grid.size, self.itemsize)
 
-    @cached_property
+    @property
     def overlapped_seconds(self):
         """Seconds of a step whose gradient reductions are hidden behind backward: a lower bound for the reduction "overlap"."""
-        sums = sum(self.seconds_of(work) for work in self.works if work.layer == "gradients")
         computed = [work for work in self.works if work.group is None and work.phase in ("backward", "gradients")]
-        backward = sum(self.seconds_of(work) for work in computed)
-        return self.seconds - min(sums, backward)
+        return self.seconds - min(self.parts["gradients"], sum(map(self.seconds_of, computed)))
 
     @cached_property
     def parts(self):
@@ -132,11 +130,6 @@ class Cost:
         """The RankStep of this rank. busy, spent: how it spends the step."""
         sent = [work.nbytes for work in self.works if work.group is not None]
         return RankStep(busy, **spent, bytes=sum(sent), collectives=len(sent), memory_of=self.memory_of)
-
-
-def local_shape(layout, batch_size, grid):
-    """The shape of a rank's block of the activations with this Layout for a global minibatch, samples first."""
-    return layout.of(batch_size).local_shape(grid.coordinates)
 
 
 def cost_of_slowest_rank(net, asked, batch_size, machine):

@@ -27,17 +27,9 @@ from gridgrad.parallel.pipeline.schedule import Route, Schedule, shortest
 from gridgrad.parallel.pipeline.simulate import Memory, Simulation, TableTimes, simulate
 from gridgrad.parallel.plans.hypergraph import between_exchanges
 from gridgrad.parallel.plans.place_network import check_cuts, place
-from gridgrad.parallel.prediction.cost import (
-    STEPS,
-    RankStep,
-    StepPrediction,
-    grids_of_ranks,
-    local_shape,
-    message_seconds,
-    slowest_rank,
-)
+from gridgrad.parallel.prediction.cost import STEPS, RankStep, StepPrediction, grids_of_ranks, message_seconds, slowest_rank
 from gridgrad.parallel.prediction.machine import Machine
-from gridgrad.parallel.prediction.workload import Workload, memory_of
+from gridgrad.parallel.prediction.workload import Workload, local_shape, memory_of
 
 OPS = {"forward": "F", "backward": "I", "gradients": "W", "loss": "I", "update": "U"}  # of a schedule, by phases of Works
 

@@ -25,9 +25,9 @@ from gridgrad.parallel.placement.placer import Placer
 from gridgrad.parallel.placement.plan import weighted, weighted_in
 from gridgrad.parallel.plans.place_network import splits
 from gridgrad.parallel.plans.plans import FEWEST_BYTES, PLANS, by_axis
-from gridgrad.parallel.prediction.cost import local_shape, slowest_rank
+from gridgrad.parallel.prediction.cost import slowest_rank
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
-from gridgrad.parallel.prediction.workload import Workload
+from gridgrad.parallel.prediction.workload import Workload, local_shape
 
 NOT_COMPARED = "name", "parameters", "buffers"  # arrays are compared by the other attributes that hold them
 
@@ -113,7 +113,10 @@ class PlanSearch:
         self.grid = slowest_rank(problem.net, asked, *problem.machine.sharing)
         self._costs, self._states = {}, {}  # {(what, words, State before): SegmentCost}, and the States that there are
         self._first = weighted(problem.net)[0]
-        self._starts = {words: self._start(words) for words in self._choices([self._first])}  # the States in front of all
+        self._starts = {}  # {words of the first layer with weights: the State in front of the network}
+        for words in self._choices([self._first]):
+            placer = Placer(self.grid, by_axis([self._first], words), problem.shape, self.splits)
+            self._starts[words] = self._state(placer, True)
         self._begins = {(state, None): (0.0, ()) for state in self._starts.values()}
         self._done, self._ways = 0, self._begins  # behind the segments that are done
         self.bound = problem.arithmetic(sizes) + self._sums_and_update()
@@ -204,10 +207,6 @@ class PlanSearch:
         words = [word for word, plan in PLANS.items() if plan.is_tried(kinds, self.sizes, self.problem.shape)]
         are_equal = self.sizes[MODEL] == 1 or not layers  # on one rank of the axis model
         return [len(layers) * (word,) for word in (words[:1] if are_equal else words)]
-
-    def _start(self, words):
-        """The State in front of the network, where the first layer with weights has this choice."""
-        return self._state(Placer(self.grid, by_axis([self._first], words), self.problem.shape, self.splits), True)
 
     def _state(self, placer, is_first):
         """The State at which a Placer is; the same object for the same state."""

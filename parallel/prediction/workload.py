@@ -97,7 +97,8 @@ class Workload:
     def add(self, layer):
         """Add the work of one layer or of a part of it; returns what the rule of its kind returns."""
         if isinstance(layer, Redistribute):
-            return self.redistribute(layer)
+            self.shape = self.moved("forward", layer)
+            return None if self.first else self.moved("backward", layer)
         if hasattr(type(layer), "work"):  # it stands for another layer on this rank
             return layer.work(self)
         return kind_of(layer).work(self, layer)
@@ -198,12 +199,6 @@ class Workload:
         self.first = first
         return shapes
 
-    def redistribute(self, layer):
-        """A layer that only communicates: forward, and backward where a gradient of the input is needed."""
-        self.shape = self.moved("forward", layer)
-        if not self.first:
-            self.moved("backward", layer, self.shape)
-
     def moved(self, direction, layer, shape=None, phase=None):
         """Add one direction of a Redistribute to the current block or one of this shape; returns the shape after it."""
         phase, shape = phase or direction, self.shape if shape is None else shape
@@ -219,6 +214,11 @@ class Workload:
         for run, elements in unpacked.items():
             self.pack(phase, elements, run)
         return move.there
+
+
+def local_shape(layout, batch_size, grid):
+    """The shape of a rank's block of the activations with this Layout for a global minibatch, samples first."""
+    return layout.of(batch_size).local_shape(grid.coordinates)
 
 
 def memory_of(itemsize, parameters, activations, gradients_of_activations, scratch=0, gradients=1, versions=1):
