@@ -98,22 +98,22 @@ def predicted_block(net, machine, ranks, speed=1.0):
 
 
 class RankCosts:
-    """What shares cost one rank of a grid, in seconds. `works` does not count layers without weights, halos, moves inside of
-    branches, and sums of gradients; `step` does. same_work: of computing with the even shares of the first rank. slowness: the
-    ratio to what the machine file says of them."""
+    """What shares cost the rank `at` of a grid, in seconds. `works` does not count layers without weights, halos, moves inside
+    of branches, and sums of gradients; `step` does. same_work: of computing with the even shares of the first rank. slowness:
+    the ratio to what the machine file says of them."""
 
-    def __init__(self, net, grid, plan, batch_size, machine, of_block):
+    def __init__(self, net, sizes, at, plan, batch_size, machine, of_block):
         layers, shape = checked(net)
         self.net, self.plan, self.batch_size, self.machine = net, plan, batch_size, machine
         self.layers = {layer.name: layer for layer in layers}
         self.inputs = {layer: inputs for layer, inputs, _ in shapes(net.layers, shape)}
+        self.grid = GridDescription(sizes, {}, machine.node["ranks"])
         self.of_layer = self._layer_seconds(of_block)
-        self.on_machine = self._layer_seconds(predicted_block(net, machine, grid.size))
-        self.grid = GridDescription(grid.sizes, {}, grid.ranks_per_node)
+        self.on_machine = self._layer_seconds(predicted_block(net, machine, self.grid.size))
         self.give({}, {})
         self.same_work = self._all_layers(self.samples, self.rows)
         self.slowness = self.same_work / max(self._all_layers(self.samples, self.rows, self.on_machine), TINY)
-        self.grid = grid
+        self.grid = GridDescription(sizes, at, machine.node["ranks"])
         self.give({}, {})
 
     def _layer_seconds(self, of_block):
@@ -416,19 +416,15 @@ def measured_shares(net, grid, placing, batch_size, machine, handicap=None):
     if grid.rank == 0:
         print(f"measuring for about {BUDGET:g} seconds how fast each rank computes parts of the layers, to choose the shares",
               file=sys.stderr, flush=True)  # fmt: skip
-    here = GridDescription(grid.sizes, grid.coordinates, machine.node["ranks"])
     of_block = measured_block(net, handicap, placing.memory or inf)
-    costs = RankCosts(net, here, placing.plan, batch_size, machine, of_block)
+    costs = RankCosts(net, grid.sizes, grid.coordinates, placing.plan, batch_size, machine, of_block)
     return balance([costs], lambda rows: np.concatenate(grid.comm.allgather(rows)), grid.comm.bcast)
 
 
 def predicted_shares(net, sizes, plan, batch_size, machine, speeds):
     """The Balance for a grid {axis: ranks}, without a job. speeds: of each rank, times those of the machine file."""
-    costs = []
-    for at, speed in zip(places(sizes), speeds, strict=True):
-        here = GridDescription(sizes, at, machine.node["ranks"])
-        of_block = predicted_block(net, machine, len(speeds), speed)
-        costs.append(RankCosts(net, here, plan, batch_size, machine, of_block))
+    blocks = zip(places(sizes), (predicted_block(net, machine, len(speeds), speed) for speed in speeds), strict=True)
+    costs = [RankCosts(net, sizes, at, plan, batch_size, machine, of_block) for at, of_block in blocks]
     return balance(costs, lambda rows: rows, lambda decision: decision)
 
 
