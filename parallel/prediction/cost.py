@@ -80,6 +80,11 @@ class StepPrediction:
         return max(rank.memory for rank in self.ranks)
 
     @property
+    def bytes(self):
+        """Bytes that the ranks send together."""
+        return sum(rank.bytes for rank in self.ranks)
+
+    @property
     def use(self):
         """The mean share of the time in which a rank is busy."""
         return sum(rank.busy for rank in self.ranks) / (len(self.ranks) * self.seconds)
