@@ -158,7 +158,8 @@ class RankCosts:
         return self.batch_size
 
     def step(self):
-        """(computing, communicating) in a whole step, as the network is placed now; as slow outside of layers with weights."""
+        """(computing, communicating) of this rank in a whole step, as the network is placed now. Outside of the layers with
+        weights it is as many times slower than the machine file says as it was in them."""
         layers, known = (self._all_layers(self.samples, self.rows, of) for of in (self.of_layer, self.on_machine))
         parts = self.cost.parts
         rest = max(0.0, parts["compute"] + parts["update"] - known)
