@@ -215,21 +215,19 @@ def of_numbers(given):
 
 def with_numbers(machine, given):
     """The Machine with these numbers in place of its own, and without the tables that they contradict."""
-    core, network, node = dict(machine.core), dict(machine.links["network"]), machine.node
+    core, network = {}, {}
     if "flops" in given:
         core["flops"] = 1e9 * given["flops"]
     if "latency" in given:
         network["alpha"] = 1e-6 * given["latency"]
     if "bandwidth" in given:
         network["beta"] = 8e-9 / given["bandwidth"]
-    if "ranks" in given:
-        node = node_of(machine, int(given["ranks"]), machine.source == "numbers")
-    name = ", ".join(f"{value:g} {NUMBERS[one]}" for one, value in given.items())
-    return replace(
-        machine, name=f"{machine.name} with {name}", core=core, node=node, links=machine.links | {"network": network},
-        tables={} if "flops" in given else machine.tables,
-        collectives={} if {"latency", "bandwidth"} & given.keys() else machine.collectives,
-    )  # fmt: skip
+    node = node_of(machine, int(given["ranks"]), machine.source == "numbers") if "ranks" in given else machine.node
+    links = machine.links | {"network": machine.links["network"] | network}
+    tables, collectives = {} if core else machine.tables, {} if network else machine.collectives
+    words = ", ".join(f"{value:g} {NUMBERS[one]}" for one, value in given.items())
+    return replace(machine, name=f"{machine.name} with {words}", core=machine.core | core, node=node, links=links,
+                   tables=tables, collectives=collectives)  # fmt: skip
 
 
 def node_of(machine, ranks, has_own_memory):
