@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, GridDescription, places
 from gridgrad.parallel.pipeline.schedule import other_end, peers, with_announcements
 from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.prediction.pipeline_cost import partition_step_time, partition_work, pipeline_step_time, stage_work
+from gridgrad.parallel.prediction.pipeline_cost import partition_work, pipeline_step_time, stage_work
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,7 @@ def _of_works(works, grid, machine, itemsize):
 
 def _of_pipeline(net, asked, batch_size, machine, grids, axis):
     """The actions of ranks that follow the schedule of a pipeline: of stages, or of a partition along the axis model."""
-    predicted = pipeline_step_time if axis == STAGE else partition_step_time
-    found = predicted(net, asked, batch_size, machine)
+    found = pipeline_step_time(net, asked, batch_size, machine)
     if not found.schedule.synchronous:
         raise ValueError(f"pipeline {found.pipeline}: its steps overlap, so that there is no single step to write")
     samples = -(-batch_size // found.micro_batches)

@@ -206,7 +206,7 @@ def chunks_of(found, net):
     for number, ((stage,), (first, end)) in enumerate(zip(found.schedule.route.places, bounds, strict=True)):
         layers = list(leaves(net.layers[first:end]))
         ends = dict.fromkeys(f"{layer.name} {type(layer).__name__}" for layer in (layers[:1] + layers[-1:]))
-        yield found.chunks[stage, number], " .. ".join(ends) or "none", stage
+        yield found.work.chunks[stage, number], " .. ".join(ends) or "none", stage
 
 
 def chunk_rows(found, net):

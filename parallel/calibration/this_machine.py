@@ -3,9 +3,9 @@ seconds. Either is stored as a machine file in the cache folder, one for each nu
 the planner gives the same answer when a run is repeated. A calibration takes the place of a probe.
 
 In a probe all measurements take turns until a budget of time is spent. Of each the fastest turn counts, because whatever
-disturbs a measurement makes it longer. How far the fastest of every second turn is from the fastest of the others is the
-uncertainty. Computing is timed by the clock of one thread, which stands still while other programs have its core. Matrices are
-taken to be multiplied on as many cores as the BLAS library of a rank has threads, but on no more than the rank's share of them.
+disturbs a measurement makes it longer. Computing is timed by the clock of one thread, which stands still while other programs
+have its core. Matrices are taken to be multiplied on as many cores as the BLAS library of a rank has threads, but on no more
+than the rank's share of them.
 """
 
 import json
@@ -47,11 +47,7 @@ def machine_of_job(comm):
         return json.dumps(measure_quickly(comm))
 
     path, without = machine_file(comm), "the next run measures again, and may choose another grid"
-    return machine_of_text(path, timing.measured_once(comm, path, bytes.decode, probe, lambda text: without))
-
-
-def machine_of_text(path, text):
-    """The Machine in the text of a stored file; ValueError, which names the file, if the text is damaged."""
+    text = timing.measured_once(comm, path, bytes.decode, probe, lambda text: without)
     try:
         return machine.checked(content_of(text))
     except ValueError:
@@ -83,18 +79,11 @@ def measure_quickly(comm):
     product, addition, call, *sums = turns.min(axis=0).tolist()
     part = min(1.0, cores)
     core = measure.core_of(product / min(threads, cores), addition / part, call / part)
-    core |= {"crowd": max(1.0, 1 / cores), "uncertainty": CROWDED if cores < 1 else uncertainty(turns)}
+    fastest = np.array([turns[half::2].min(axis=0, initial=np.inf) for half in (0, 1)])  # of every second turn, of the others
+    agree = fastest.max(axis=0) <= (1 + AGREE) * fastest.min(axis=0)
+    core |= {"crowd": max(1.0, 1 / cores), "uncertainty": CROWDED if cores < 1 else CALM if agree.all() else DISTURBED}
     curve = [[4 * all_reduce_elements(n, comm.size, 0), seconds] for n, seconds in zip(SUMMED, sums)]
     return content(comm, core, curve, "measured quickly")
-
-
-def uncertainty(turns):
-    """How uncertain the fastest of the turns are, relative: CALM or DISTURBED. turns: see `in_turns`."""
-    if len(turns) == 1:
-        return DISTURBED
-    one, other = turns[::2].min(axis=0), turns[1::2].min(axis=0)
-    apart = (np.maximum(one, other) / np.minimum(one, other)).max() - 1
-    return CALM if apart <= AGREE else DISTURBED
 
 
 def measure_thoroughly(comm, progress=iter, limit=None):

@@ -45,12 +45,6 @@ def slowest_in_turns(comm, trials, limit=None, most=None):
     return turns
 
 
-def median_seconds(grid, action, rounds=7):
-    """Seconds of an action that all ranks run together: the median over the rounds of the slowest rank's time. Collective."""
-    turns = slowest_in_turns(grid.comm, [timed(action)], most=rounds + 1)
-    return float(np.median(turns[1:, 0]))  # the first turn, in which memory is touched for the first time, does not count
-
-
 def times_in_turns(actions, rounds, least=0.01):
     """{name: [seconds of a call, in each round]} of functions without arguments, {name: function}, which warm up before.
     A timing is of as many calls in a row as take about `least` seconds."""
@@ -72,10 +66,10 @@ def measured_once(comm, path, read, measure, without):
     return text
 
 
-def processors_and_links(environ=os.environ):
+def processors_and_links():
     """What a measurement of a job depends on, whatever its grid: the processor, the MPI library, and the environment variables
     that choose or describe the network between nodes."""
-    links = sorted(f"{name}={value}" for name, value in environ.items() if name.startswith(TRANSPORT))
+    links = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith(TRANSPORT))
     return processor().title, os.cpu_count(), *MPI.get_vendor(), *links
 
 

@@ -13,7 +13,7 @@ from gridgrad.parallel.choose.reductions import check_name, named_reduction
 from gridgrad.parallel.choose.shares import measured_shares
 from gridgrad.parallel.grid.devices import ranks_on_cpus
 from gridgrad.parallel.grid.process_grid import MODEL, ProcessGrid, check_places, checked_sizes, written
-from gridgrad.parallel.job.run import end_job_when_uncaught, one_line
+from gridgrad.parallel.job.run import UserError, end_job_when_uncaught, on_root
 from gridgrad.parallel.job.waiting import broadcast
 from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
 from gridgrad.parallel.placement.partition import Partition
@@ -194,16 +194,8 @@ def planned(net, asked, comm, batch_size, machine, alternatives):
 
 
 def of_first(comm, decide):
-    """What `decide` returns on the first rank, on all ranks; ValueError on all if it raises that or OSError. Collective."""
-    found = message = None
-    if comm.rank == 0:
-        try:
-            found = decide()
-        except (ValueError, OSError) as error:
-            message = one_line(error)
-        except MemoryError:
-            message = "there is too little memory to plan for a network of this size: name the grid and the plan"
-    found, message = broadcast(comm, (found, message))
-    if message is not None:
-        raise ValueError(message)
-    return found
+    """What `decide` returns on the first rank, on all ranks; ValueError on all if it fails. Collective."""
+    try:
+        return broadcast(comm, on_root(comm, decide))
+    except UserError as error:
+        raise ValueError(str(error)) from None

@@ -73,33 +73,28 @@ def fastest_reduction(net, question):
     nodes = sorted(size for _, size in set(grid.comm.allgather((grid.node.ranks[0], grid.node.size))))
     path = answer_file(f"reduction-{question}-{grid}", nodes, net.dtype.name, elements.bit_length(), *processors_and_links())
 
+    def read(text):
+        if not ANSWER.fullmatch(text.decode()):
+            raise ValueError("it is no answer")
+        return text.decode()
+
     def measure():
-        return json.dumps(measure_fastest(grid, group, elements, net.dtype, question, grid.spans_nodes(*axes)))
+        # The other groups of the grid sum at the same time. Nothing is computed beside the sums: one that overlaps with
+        # backward takes no less of the cores' time.
+        array = np.ones(elements, net.dtype)
+        ways = {"plain": lambda: group.comm.Allreduce(MPI.IN_PLACE, array)}
+        ways["latency"] = lambda: group.comm.Allreduce(MPI.IN_PLACE, array[:1])
+        if question == "auto":
+            with contextlib.suppress(NoSharedMemory):
+                ways["shared"] = shared_memory_sum(grid, group, elements, net.dtype)
+        turns = slowest_in_turns(grid.comm, [*map(timed, ways.values())], TimeLimit(grid.comm, SECONDS), ROUNDS)
+        seconds = dict(zip(ways, turns.min(axis=0).tolist()))
+        return json.dumps(fastest(seconds, question, grid.spans_nodes(*axes), array.nbytes))
 
     def without(answer):
         return f"this run uses --reduction {json.loads(answer)}; name it to repeat the run bit by bit"
 
-    return json.loads(measured_once(grid.comm, path, checked_answer, measure, without))
-
-
-def checked_answer(text):
-    """The text of a stored answer, of bytes; ValueError if it is damaged."""
-    if not ANSWER.fullmatch(text.decode()):
-        raise ValueError("it is no answer")
-    return text.decode()
-
-
-def measure_fastest(grid, group, elements, dtype, question, several_nodes):
-    """The answer for `fastest_reduction`, measured now; the other groups of the grid sum at the same time. Collective."""
-    # without computation beside the sums: one that overlaps with backward takes no less of the cores' time
-    array = np.ones(elements, dtype)
-    ways = {"plain": lambda: group.comm.Allreduce(MPI.IN_PLACE, array)}
-    ways["latency"] = lambda: group.comm.Allreduce(MPI.IN_PLACE, array[:1])
-    if question == "auto":
-        with contextlib.suppress(NoSharedMemory):
-            ways["shared"] = shared_memory_sum(grid, group, elements, dtype)
-    turns = slowest_in_turns(grid.comm, [*map(timed, ways.values())], TimeLimit(grid.comm, SECONDS), ROUNDS)
-    return fastest(dict(zip(ways, turns.min(axis=0).tolist())), question, several_nodes, array.nbytes)
+    return json.loads(measured_once(grid.comm, path, read, measure, without))
 
 
 def fastest(seconds, question, several_nodes, nbytes):

@@ -1,17 +1,14 @@
 """Choosing the shares of unequal ranks: even, by constant speeds, and by speed as a function of the share, side by side.
 
 By constant speeds (Marques 2016, section 4.1.2) each rank's speed is measured at one share, and the shares are proportional to
-the speeds: devices that take 10, 15, 20 and 30 seconds for the same work get [3, 2, 1.5, 1] parts of it. By functions
-(Lastovetsky and Reddy 2007) each rank is measured at several shares, with straight lines between them, and the time of the
-slowest rank is minimised exactly over all integer shares (`fastest_shares`). A rank whose share would not pay gets none.
-These shares weigh layer by layer. Whether the slowest ranks of an axis pay at all is decided by whole steps (`RankCosts.step`),
-with all communication and the updates of replicas, which a rank without a share has too.
+the speeds. By functions (Lastovetsky and Reddy 2007) each rank is measured at several shares, with straight lines between them,
+because kernels have steps. The time of the slowest rank is minimised exactly over all integer shares (`fastest_shares`), layer
+by layer. Whether the slowest ranks of an axis pay at all is decided by whole steps (`RankCosts.step`), with all communication
+and the updates of replicas, which a rank without a share has too.
 
 Along the axis `model` ranks share the neurons or kernels of each layer whose outputs are sharded (choice "out"), the hidden
 units of an autoencoder, or the kernels that the master of the plan "marques" hands out. A layer with the choice "in" that takes
-outputs as they are divided belongs to the layer before. Along `batch` they share the samples of a minibatch, along `height` the
-rows of the images, or without images the samples again. How long a block of a layer takes is measured by running it, or
-predicted by the cost model, for several sizes: kernels have steps, and twice the share seldom takes exactly twice the time.
+outputs as they are divided belongs to the layer before.
 """
 
 import sys
@@ -19,8 +16,9 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import inf, prod
+from operator import attrgetter
 
 import numpy as np
 
@@ -35,7 +33,7 @@ from gridgrad.parallel.placement.moves import move_between
 from gridgrad.parallel.placement.overlapped_layers import GatheredLinear
 from gridgrad.parallel.placement.partition import Partition, resized
 from gridgrad.parallel.placement.placements import MASTER, C, H, Shard
-from gridgrad.parallel.placement.plan import INPUTS, OUTPUTS, weighted
+from gridgrad.parallel.placement.plan import INPUTS, OUTPUTS
 from gridgrad.parallel.placement.redistribute import Redistribute
 from gridgrad.parallel.plans.marques import HandedConv2d, HandOut
 from gridgrad.parallel.plans.place_network import checked
@@ -58,27 +56,7 @@ TINY = 1e-12  # seconds, in place of none
 # ----- what a share costs one rank
 
 
-def block_seconds(net, shape, of_block):
-    """A function that returns the seconds of a step's passes over a block of a layer with so many inputs and outputs (or hidden
-    units). of_block(block, shape of its input, is_first) says what they are; is_first: it computes no gradient of its input."""
-    first, before = weighted(net)[0], {layer: inputs for layer, inputs, _ in shapes(net.layers, shape)}
-
-    @cache
-    def seconds(layer, inputs, outputs, samples, rows):
-        """rows: the part of the rows of the images, or of the samples of a layer without images."""
-        held, kernel = slice(0, outputs), [slice(0, n) for n in layer.weight.shape[:-2]]
-        block = layer.placed(weight=Block((*kernel, slice(0, inputs), held)), bias=Block((held,)))
-        shape = (*before[layer][:-1], inputs)
-        if layer.takes_images:
-            here = layer.window.outputs(H, shape[0])
-            shape = (shape[0] - (here - round(here * rows)) * layer.window.stride[0], *shape[1:])
-        else:
-            samples, here = round(samples * rows), 1
-        if not (inputs and outputs and samples and round(here * rows)):
-            return 0.0
-        return of_block(block, (samples, *shape), layer is first)
-
-    return seconds
+# of_block(block, shape of its input, whether it computes no gradient of its input) returns seconds of the passes of a step.
 
 
 def measured_block(net, handicap=None, memory=inf):
@@ -120,23 +98,44 @@ def predicted_block(net, machine, ranks, speed=1.0):
 
 
 class RankCosts:
-    """What shares cost one rank of a grid, in seconds. `works` does not count layers without weights, halos, moves inside of
-    branches, and sums of gradients; `step` does. same_work: seconds that this rank would compute with the even shares of the
-    first rank. slowness: the ratio to what the machine file says of them."""
+    """What shares cost the rank `at` of a grid, in seconds. `works` does not count layers without weights, halos, moves inside
+    of branches, and sums of gradients; `step` does. same_work: of computing with the even shares of the first rank. slowness:
+    the ratio to what the machine file says of them."""
 
-    def __init__(self, net, grid, plan, batch_size, machine, of_block):
-        _, shape = checked(net)
+    def __init__(self, net, sizes, at, plan, batch_size, machine, of_block):
+        layers, shape = checked(net)
         self.net, self.plan, self.batch_size, self.machine = net, plan, batch_size, machine
-        self.layers = {layer.name: layer for layer in weighted(net)}
+        self.layers = {layer.name: layer for layer in layers}
         self.inputs = {layer: inputs for layer, inputs, _ in shapes(net.layers, shape)}
-        self.of_layer = block_seconds(net, shape, of_block)
-        self.on_machine = block_seconds(net, shape, predicted_block(net, machine, grid.size))
-        self.grid = GridDescription(grid.sizes, {}, grid.ranks_per_node)
+        self.grid = GridDescription(sizes, {}, machine.node["ranks"])
+        self.of_layer = self._layer_seconds(of_block)
+        self.on_machine = self._layer_seconds(predicted_block(net, machine, self.grid.size))
         self.give({}, {})
         self.same_work = self._all_layers(self.samples, self.rows)
         self.slowness = self.same_work / max(self._all_layers(self.samples, self.rows, self.on_machine), TINY)
-        self.grid = grid
+        self.grid = GridDescription(sizes, at, machine.node["ranks"])
         self.give({}, {})
+
+    def _layer_seconds(self, of_block):
+        """A function: the seconds of a block of a layer with so many inputs, outputs (or hidden units) and samples. rows: the
+        part of the rows of the images, or of the samples of a layer without images."""
+        first = next(iter(self.layers.values()))
+
+        @cache
+        def seconds(layer, inputs, outputs, samples, rows):
+            held, kernel = slice(0, outputs), [slice(0, n) for n in layer.weight.shape[:-2]]
+            block = layer.placed(weight=Block((*kernel, slice(0, inputs), held)), bias=Block((held,)))
+            shape = (*self.inputs[layer][:-1], inputs)
+            if layer.takes_images:
+                here = layer.window.outputs(H, shape[0])
+                shape = (shape[0] - (here - round(here * rows)) * layer.window.stride[0], *shape[1:])
+            else:
+                samples, here = round(samples * rows), 1
+            if not (inputs and outputs and samples and round(here * rows)):
+                return 0.0
+            return of_block(block, (samples, *shape), layer is first)
+
+        return seconds
 
     def give(self, shares, owners):
         """Place the network with these shares and owners; `works` then takes them as given."""
@@ -172,20 +171,18 @@ class RankCosts:
         return self.slowness * Cost(self.net, one, self.plan, self.batch_size, self.machine).seconds
 
     def works(self, axis):
-        """[(name, total, layers, seconds)] of all that the ranks of an axis share, as in SharedWork. seconds(share): those of
-        this rank in a step, (computing, sending)."""
+        """[(name, total, layers, seconds)] of what the ranks of an axis share, as in SharedWork. seconds(share): (computing,
+        sending) of this rank."""
         if axis == MODEL:
             return list(self._outputs())
-        return [(axis, self.total(axis), tuple(self.layers), self._of_samples if axis == BATCH else self._of_rows)]
+        return [(axis, self.total(axis), tuple(self.layers), partial(self._of_part, axis))]
 
-    def _of_samples(self, share):
-        """(computing, sending) with a share of the samples."""
+    def _of_part(self, axis, share):
+        """(computing, sending) with a share of the samples or rows."""
+        if axis == HEIGHT:
+            return self._all_layers(self.samples, share / max(1, self.total(HEIGHT))), 0.0
         moves = [move for move in map(move_in, self.placed.layers) if move and not move.is_exchange]
-        sending = sum(self._moving(move, *way, share) for move in moves for way in move.ways.values())
-        return self._all_layers(share, self.rows), sending
-
-    def _of_rows(self, share):
-        return self._all_layers(self.samples, share / max(1, self.total(HEIGHT))), 0.0
+        return self._all_layers(share, self.rows), sum(self._moving(move, move.ways.values(), share) for move in moves)
 
     def _all_layers(self, samples, rows, of_layer=None):
         """Seconds of this rank's blocks of all layers with weights, for some samples and a part of the rows."""
@@ -207,7 +204,8 @@ class RankCosts:
             taken = following in outside and self.plans[following].weight == INPUTS
             names = (name, following) if taken else (name,)
             sending = partial(self._handing, layer) if has_master else partial(self._sending, layer, moves.get(name))
-            yield name, units(layer), names, partial(self._of_outputs, [self.layers[one] for one in names], sending)
+            total, layers = layer.weight.shape[-1], [self.layers[one] for one in names]
+            yield name, total, names, partial(self._of_outputs, total, layers, sending)
 
     def _moves_behind(self):
         """{name of a layer outside of branches: the Redistribute that moves its sharded outputs}."""
@@ -220,49 +218,47 @@ class RankCosts:
                 last = layer.name
         return found
 
-    def _of_outputs(self, layers, sending, share):
+    def _of_outputs(self, total, layers, sending, share):
         """(computing, sending) with a share of the outputs of a layer. layers: it, and the one that takes them as they are."""
         layer, *taking = layers
         computing = self.of_layer(layer, layer.inputs, share, self.samples, 1.0)
         for other in taking:
-            computing += self.of_layer(other, share * other.inputs // units(layer), other.outputs, self.samples, 1.0)
+            computing += self.of_layer(other, share * other.inputs // total, other.outputs, self.samples, 1.0)
         return computing, sending(share)
 
     def _sending(self, layer, move, share):
         """Seconds in which a share of the outputs of a layer is moved by the Redistribute `move` or None, and back."""
         if move is None:
             return 0.0
-        total, group = units(layer), move.group
+        total, group = layer.weight.shape[-1], move.group
         rest = Partition.even(total - share, max(1, group.size - 1)).sizes  # of the other ranks
         sizes = [*rest[: group.rank], share, *rest[group.rank :]][: group.size]
         parts = Partition.of_sizes(sizes).grouped(move.source.partition.length // total)
         moved = [[Shard(C, parts) if placement.dim == C else placement for placement in way] for way in move.ways.values()]
-        return sum(self._moving(move, *way, self.samples) for way in moved)
+        return self._moving(move, moved, self.samples)
 
     def _handing(self, layer, share):
         """Seconds in which a slave gets the input and its kernels and returns its outputs (equation 5.1 of Marques 2016)."""
         group, before = self.grid.group(MODEL), self.inputs[layer]
         if not share or group.rank == MASTER:
             return 0.0
-        part = share / units(layer)
+        part = share / layer.weight.shape[-1]
         elements = self.samples * (prod(before) + part * prod(layer.output_shape(before))) + part * layer.weight.size
         return 2 * self._collective(HandOut.kind, group, elements)  # backward sends as much
 
-    def _moving(self, move, source, target, samples):
-        """Predicted seconds of one way of a Redistribute. samples: of the ranks of its group together."""
-        here, group = (samples, *move.shape), move.group
-        if source.dim is not None:
-            here = resized(here, source.dim, source.partition_of(samples).size(group.rank))
-        step = move_between(group, source, target, here, samples) if source != target else None
-        return self._collective(step.kind, group, max(step.sent, step.most)) if step and step.kind else 0.0
+    def _moving(self, move, ways, samples):
+        """Predicted seconds of a Redistribute in ways [(source, target)]. samples: of the ranks of its group together."""
+        total, group = 0.0, move.group
+        for source, target in ways:
+            here = (samples, *move.shape)
+            if source.dim is not None:
+                here = resized(here, source.dim, source.partition_of(samples).size(group.rank))
+            if source != target and (step := move_between(group, source, target, here, samples)).kind:
+                total += self._collective(step.kind, group, max(step.sent, step.most))
+        return total
 
     def _collective(self, kind, group, elements):
         return self.machine.collective_seconds(kind, group, self.grid.size, elements * self.net.dtype.itemsize)
-
-
-def units(layer):
-    """How many outputs, hidden units or kernels of a layer are shared."""
-    return layer.weight.shape[-1]
 
 
 def move_in(layer):
@@ -302,7 +298,7 @@ class SharedWork:
         return float(self.at(self.computing + self.sending, shares).max())
 
     def without(self, ranks, computing):
-        """The same where some ranks of the axis get nothing by functions. computing: in place of its own, for these."""
+        """The same with functions of other seconds of computing, and nothing for some ranks of the axis."""
         seconds = of_axis(computing + self.sending, self.coordinates)
         seconds[list(ranks), 1:] = inf
         return replace(self, function=fastest_shares(seconds))
@@ -330,26 +326,17 @@ class Balance:
     steps: dict  # {axis: [predicted seconds of a step without any, one, two, .. of its slowest ranks]}
     alone: float  # predicted seconds of a step on the fastest rank in a job of its own
 
-    def sharing(self, axis, speeds, left, works):
-        """The same with one more axis. left: its ranks that get nothing. works: its SharedWorks."""
-        chosen = [*self.chosen, *works]
-        given, left = {one.name: one.function for one in chosen}, self.left | {axis: sorted(left)}
-        return replace(self, chosen=chosen, given=given, speeds=self.speeds | {axis: speeds}, left=left)
-
-    def idle(self, axis):
-        """The ranks of an axis that are left out or get nothing by any function: they have no part of all else either."""
-        functions = np.array([one.function for one in self.chosen if one.axis == axis])
-        return {*self.left[axis], *(np.flatnonzero(~functions.any(axis=0)).tolist() if len(functions) else ())}
-
-    def placement(self, rule="function"):
-        """(shares, owners) for `parallelize` by one of the rules; what is no SharedWork is shared evenly or by the speeds."""
-        shares = {} if rule == "even" else dict(self.speeds)
-        if rule == "function":
-            for axis in shares:
-                idle = self.idle(axis)
-                shares[axis] = tuple(0.0 if rank in idle else speed for rank, speed in enumerate(shares[axis]))
-        shares |= {one.axis: tuple(getattr(one, rule)) for one in self.chosen if one.axis != MODEL}
-        return shares, {one.name: Partition.of_sizes(getattr(one, rule)) for one in self.chosen if one.axis == MODEL}
+    def placement(self):
+        """(shares, owners) for `parallelize` by functions; what is no SharedWork is shared by the speeds. Ranks that are left
+        out or get nothing by any function have no part of it either."""
+        shares = {}
+        for axis, speeds in self.speeds.items():
+            functions = [one.function for one in self.chosen if one.axis == axis] or [speeds]
+            has_part = np.any(functions, axis=0)
+            has_part[self.left[axis]] = False
+            shares[axis] = tuple((has_part * speeds).tolist())
+        shares |= {one.axis: tuple(one.function) for one in self.chosen if one.axis != MODEL}
+        return shares, {one.name: Partition.of_sizes(one.function) for one in self.chosen if one.axis == MODEL}
 
     def placed(self, placing):
         """A PlacementSpec with the shares and owners by functions."""
@@ -364,8 +351,7 @@ class Balance:
     @property
     def layers(self):
         """The names of the layers whose time `computing` predicts."""
-        last = [one for one in self.chosen if one.axis == self.chosen[-1].axis]
-        return {name for one in last for name in one.layers}
+        return {name for one in self._by_axis()[-1] for name in one.layers}
 
     def computing(self, shares):
         """Predicted seconds that each rank of the grid computes in a step with {name of a SharedWork: shares}, an array."""
@@ -399,8 +385,7 @@ class Balance:
         return replace(self, chosen=chosen, speeds=speeds)
 
     def _by_axis(self):
-        groups = ([one for one in self.chosen if one.axis == axis] for axis in ORDER)
-        return [group for group in groups if group]
+        return [list(group) for _, group in groupby(self.chosen, key=attrgetter("axis"))]
 
     def lines(self):
         """Yield the lines of a table: for each SharedWork its shares by each rule, and milliseconds of the slowest rank."""
@@ -432,25 +417,21 @@ def measured_shares(net, grid, placing, batch_size, machine, handicap=None):
     if grid.rank == 0:
         print(f"measuring for about {BUDGET:g} seconds how fast each rank computes parts of the layers, to choose the shares",
               file=sys.stderr, flush=True)  # fmt: skip
-    here = GridDescription(grid.sizes, grid.coordinates, machine.node["ranks"])
     of_block = measured_block(net, handicap, placing.memory or inf)
-    costs = RankCosts(net, here, placing.plan, batch_size, machine, of_block)
+    costs = RankCosts(net, grid.sizes, grid.coordinates, placing.plan, batch_size, machine, of_block)
     return balance([costs], lambda rows: np.concatenate(grid.comm.allgather(rows)), grid.comm.bcast)
 
 
 def predicted_shares(net, sizes, plan, batch_size, machine, speeds):
     """The Balance for a grid {axis: ranks}, without a job. speeds: of each rank, times those of the machine file."""
-    costs = []
-    for at, speed in zip(places(sizes), speeds, strict=True):
-        here = GridDescription(sizes, at, machine.node["ranks"])
-        of_block = predicted_block(net, machine, len(speeds), speed)
-        costs.append(RankCosts(net, here, plan, batch_size, machine, of_block))
+    blocks = zip(places(sizes), (predicted_block(net, machine, len(speeds), speed) for speed in speeds), strict=True)
+    costs = [RankCosts(net, sizes, at, plan, batch_size, machine, of_block) for at, of_block in blocks]
     return balance(costs, lambda rows: rows, lambda decision: decision)
 
 
 def balance(costs, gather, agree):
     """The Balance of a grid; ValueError for a pipeline. costs: [RankCosts of the ranks of this process]. gather(rows of these):
-    the rows of all ranks, in rank order. agree(decision): that of the first process. Both are called alike on all ranks."""
+    the rows of all ranks. agree(decision): that of the first process. Both are called alike on all ranks."""
     sizes = costs[0].grid.sizes
     if sizes[STAGE] > 1:
         raise ValueError("shares are not chosen for a pipeline: leave --shares out, or use a grid without the axis stage")
@@ -464,14 +445,18 @@ def balance(costs, gather, agree):
             (name, total, layers, _), of_share = works[0], [seconds for *_, seconds in works]
             by_each_rule = chosen_shares(total, coordinates, of_share, gather, agree)
             found.append(SharedWork(axis, name, total, layers, coordinates, *by_each_rule))
-        by_speed, ways, steps = sorted(range(sizes[axis]), key=speeds.__getitem__), [best.sharing(axis, speeds, [], found)], []
+        by_speed, ways, steps = sorted(range(sizes[axis]), key=speeds.__getitem__), [], []
         with suppress(ValueError):  # the ranks that are kept can not have all
-            for ranks in (by_speed[:count] for count in range(1, sizes[axis])):
-                ways.append(best.sharing(axis, speeds, ranks, [one.without(ranks, one.computing) for one in found]))
-        for way in ways:  # the slowest ranks leave one after the other; of equally fast ways the one with the most ranks
+            for count in range(sizes[axis]):  # the slowest ranks leave one after the other
+                left = by_speed[:count]
+                chosen = [*best.chosen, *(one.without(left, one.computing) if left else one for one in found)]
+                ways.append(replace(best, chosen=chosen, given={one.name: one.function for one in chosen},
+                                    speeds=best.speeds | {axis: speeds}, left=best.left | {axis: sorted(left)}))  # fmt: skip
+        for way in ways:
             for one in costs:
                 one.give(*way.placement())
             steps.append(float(gather(np.array([one.step() for one in costs])).max(axis=0).sum()))
+        # of equally fast ways the one with the most ranks
         best = replace(ways[agree(int(np.argmin(steps)))], steps=best.steps | {axis: steps})
         for one in costs:
             one.give(*best.placement())
@@ -514,18 +499,15 @@ def interpolated(known, what, total):
     a rank can have. known: {share: (ranks, 2) seconds}. what: the column."""
     shares = np.array(sorted(known))
     rows = np.array([known[share][:, what] for share in shares.tolist()]).T
-    everywhere, found = np.arange(total + 1), []
-    for row in rows:
-        possible = np.isfinite(row)
-        line = np.interp(everywhere, shares[possible], row[possible])
-        found.append(np.where(everywhere <= shares[possible][-1], line, inf))
-    return np.array(found)
+    fits = np.isfinite(rows)
+    lines = [np.interp(np.arange(total + 1), shares[fit], row[fit], right=inf) for row, fit in zip(rows, fits)]
+    return np.array(lines)
 
 
 def fastest_shares(seconds):
     """[share of each rank], whole numbers with the sum `total`, with the least time of the slowest rank, exactly; among equals
-    with the smallest sum of squared times. seconds: (ranks, total + 1), of each rank for each share, infinite where it can not
-    have that. ValueError if no shares are possible."""
+    with the smallest sum of squared times. seconds: (ranks, total + 1), infinite for shares that a rank can not have.
+    ValueError if no shares are possible."""
     seconds = np.array(seconds, np.float64)
     speeds = 1 / np.maximum(seconds[:, -1], TINY)
     if speeds.any():  # what takes longer than the slowest rank with shares by these is not tried: most of all shares

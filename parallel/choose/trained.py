@@ -32,7 +32,6 @@ FORM = {
     "loss": Kind("mse or cross-entropy", lambda value: value in ("mse", "cross-entropy")),
     "units": WORD, "input_names": Optional([WORD]), "target_names": Optional([WORD]), "classes": Optional([WORD]),
 }  # fmt: skip
-MOMENTS = "x_mean", "x_std", "y_mean", "y_std"
 
 
 class TrainedNetwork:
@@ -43,17 +42,12 @@ class TrainedNetwork:
     net : ParallelSequential
         The network, with its weights.
     model : dict
-        What the checkpoint says of it.
+        What the checkpoint says: "loss", "units", "classes", "input_names", "target_names" and "sample_shape" of the data set,
+        "x_mean", "x_std", "y_mean" and "y_std" of its training samples, and "net", "seed" and "dtype".
     step : int
         How many training steps it has.
     epoch : int, optional
         The epoch whose weights these are, where early stopping went back to it.
-
-    Attributes
-    ----------
-    model : dict
-        What the checkpoint says: "loss", "units", "classes", "input_names", "target_names" and "sample_shape" of the data set,
-        "x_mean", "x_std", "y_mean" and "y_std" of its training samples, and "net", "seed" and "dtype".
 
     Examples
     --------
@@ -84,10 +78,7 @@ class TrainedNetwork:
 
     def outputs(self, x: ArrayLike) -> np.ndarray | None:
         """What the network gives for samples in the units of the data, the same on all ranks: (samples, outputs) on rank 0.
-
-        Of a classifier these are numbers whose softmax are the probabilities, else values in the units of the targets.
-        Collective.
-        """
+        Of a classifier the softmax of these are the probabilities, else they are in the units of the targets. Collective."""
         whole: Any = x if hasattr(x, "shape") else np.asarray(x)  # a file of an image each is read where it is indexed
         pieces = [self.net.predict(self.standardised(whole[at : at + PIECE])) for at in range(0, max(1, len(whole)), PIECE)]
         if self.net.grid.rank:
@@ -99,9 +90,7 @@ class TrainedNetwork:
 
     def predict(self, x: ArrayLike) -> np.ndarray | None:
         """What the network predicts for samples in the units of the data, the same on all ranks; on rank 0. Collective.
-
-        Of a classifier the class of each sample, its name or its number, else (samples, outputs) in the units of the targets.
-        """
+        Of a classifier the class of each sample, its name or number, else (samples, outputs) in the units of the targets."""
         found = self.outputs(x)
         return None if found is None else self.meaning(found)
 
@@ -173,8 +162,7 @@ def load(
     (None, None)
     """
     comm, folder = MPI.COMM_WORLD, Path(checkpoint)
-    alone = on_root(comm, lambda: Manifest.read(folder) if (folder / NAME).is_file() else None)
-    manifest = comm.bcast(alone)
+    manifest = comm.bcast(on_root(comm, lambda: Manifest.read(folder) if (folder / NAME).is_file() else None))
     found = Checkpoint(comm, manifest) if manifest else newest(comm, checkpoint, best=True)
     if found is None or found.damage:
         raise ValueError(found.damage if found else f"{checkpoint} has no whole checkpoint: name the folder of --checkpoint")
@@ -185,11 +173,11 @@ def load(
     model = settings.get(MODEL)
     if model is not None:
         check_model(model, manifest.folder)
-    elif not isinstance(net, Sequential):
-        raise ValueError(f"{manifest.folder} does not say how to build its network: of an earlier version, go on from it with "
-                         "--resume, into another folder of --checkpoint; of a script, give the network, as net=..")  # fmt: skip
     if not isinstance(net, Sequential):
-        assert model is not None
+        if model is None:
+            raise ValueError(f"{manifest.folder} does not say how to build its network: of an earlier version, go on from it "
+                             "with --resume, into another folder of --checkpoint; of a script, give the network, as "
+                             "net=..")  # fmt: skip
         net = net(model) if net else recorded(model, manifest.folder)
     parallel = parallelize(net, grid or {"batch": comm.size}, reduction="plain")
     found.restore(parallel, {"network": NetworkState(parallel)})
@@ -197,10 +185,8 @@ def load(
 
 
 def recorded(model, folder):
-    """The Sequential that the model of a checkpoint in a folder names; ValueError where it is of someone's own code.
-
-    That runs only where it is named anew: a checkpoint from elsewhere must not choose which file is run.
-    """
+    """The Sequential that the model of a checkpoint in a folder names; ValueError where it is of someone's own code: a
+    checkpoint from elsewhere must not choose which file is run."""
     spec = model["net"]
     if not spec or network_names.OWN.fullmatch(spec):
         raise ValueError(f"{folder} has the network {spec or 'of a script'}, which is your own code: give it again, by --net "
@@ -263,13 +249,12 @@ def check_model(model, folder):
     try:
         check(model, FORM, MODEL)
         shapes = {"x": tuple(model["sample_shape"]), "y": (model["outputs"],)}
-        for name in MOMENTS:
-            if model[name] is None and name.startswith("y") and model["loss"] == "cross-entropy":
-                continue
-            value = np.asarray(0.0 if model[name] is None else model[name], np.float64)
-            np.broadcast_to(value, shapes[name[0]])
-            if not np.isfinite(value).all() or model[name] is not None and name.endswith("std") and not (value > 0).all():
-                raise ValueError(f"{name} is not finite, or not above 0")
+        for name in ("x_mean", "x_std", "y_mean", "y_std"):
+            if model[name] is not None:
+                value = np.asarray(model[name], np.float64)
+                np.broadcast_to(value, shapes[name[0]])
+                if not np.isfinite(value).all() or name.endswith("std") and not (value > 0).all():
+                    raise ValueError(f"{name} is not finite, or not above 0")
         targets = 1 if model["loss"] == "cross-entropy" else model["outputs"]
         counts = {"input_names": prod(shapes["x"]), "target_names": targets, "classes": model["outputs"]}
         for name, count in counts.items():

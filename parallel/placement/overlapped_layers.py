@@ -107,7 +107,7 @@ class HaloConv2d(Overlapped):
             ]
             workload.works[workload.works.index(forward)] = parts[0]
             workload.works.append(parts[1])
-        workload.redistribute(self.move)
+        workload.add(self.move)
         workload.keep(0 if workload.first else -prod(before))  # the gradient of the input is passed on
         workload.shape = after
 

@@ -1,5 +1,5 @@
 """The prediction of a training step: the works of one rank times what they take on a machine (`Cost`), or the works of all
-ranks along the axis `model`, which may differ, played through (`step_time`). Ranks that differ along other axes alone do the
+ranks along the axis `model`, which may differ, played through (`played`). Ranks that differ along other axes alone do the
 same at the same time, so only those with the most work are played.
 
 | what                 | how long it takes                                                                                     |
@@ -27,7 +27,7 @@ from gridgrad.parallel.pipeline.play import Compute, Message, Player, Signal, Wa
 from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.plans.plans import plans_of, words_of
-from gridgrad.parallel.prediction.workload import Workload
+from gridgrad.parallel.prediction.workload import Workload, local_shape
 
 STEPS = 3  # that are played; the last one counts, because the ranks begin it at different times as in training
 AHEAD = 2 << 20  # bytes of a message that a receiver's network takes in before it is asked for: 2 MiB with TCP on Linux
@@ -85,11 +85,6 @@ class StepPrediction:
         return sum(rank.bytes for rank in self.ranks)
 
     @property
-    def messages(self):
-        """Messages of exchanges that the ranks send together."""
-        return sum(rank.messages for rank in self.ranks)
-
-    @property
     def use(self):
         """The mean share of the time in which a rank is busy."""
         return sum(rank.busy for rank in self.ranks) / (len(self.ranks) * self.seconds)
@@ -112,13 +107,11 @@ class Cost:
         """Predicted seconds of a Work."""
         return work.seconds(self.machine, self.grid.size, self.itemsize)
 
-    @cached_property
+    @property
     def overlapped_seconds(self):
         """Seconds of a step whose gradient reductions are hidden behind backward: a lower bound for the reduction "overlap"."""
-        sums = sum(self.seconds_of(work) for work in self.works if work.layer == "gradients")
         computed = [work for work in self.works if work.group is None and work.phase in ("backward", "gradients")]
-        backward = sum(self.seconds_of(work) for work in computed)
-        return self.seconds - min(sums, backward)
+        return self.seconds - min(self.parts["gradients"], sum(map(self.seconds_of, computed)))
 
     @cached_property
     def parts(self):
@@ -142,11 +135,6 @@ class Cost:
         """The RankStep of this rank. busy, spent: how it spends the step."""
         sent = [work.nbytes for work in self.works if work.group is not None]
         return RankStep(busy, **spent, bytes=sum(sent), collectives=len(sent), memory_of=self.memory_of)
-
-
-def local_shape(layout, batch_size, grid):
-    """The shape of a rank's block of the activations with this Layout for a global minibatch, samples first."""
-    return layout.of(batch_size).local_shape(grid.coordinates)
 
 
 def cost_of_slowest_rank(net, asked, batch_size, machine):
@@ -176,13 +164,9 @@ def slowest_rank(net, asked, ranks_per_node=None, ranks_per_core=1):
 # ----- all ranks along the axis `model`, played through
 
 
-def step_time(net, asked, batch_size, machine):
-    """The StepPrediction, reductions "plain". asked: a PlacementSpec with grid and plan. ValueError if it does not fit."""
-    return played(costs_of_ranks(net, asked, batch_size, machine))
-
-
 def costs_of_ranks(net, asked, batch_size, machine):
-    """[the Cost of each rank along the axis `model`; along the other axes those with the most work]."""
+    """[the Cost of each rank along the axis `model`; along the other axes those with the most work]. asked: a PlacementSpec
+    with grid and plan. ValueError if it does not fit."""
     grids = grids_of_ranks(net, asked, machine)
     return [Cost(net, grid, asked.plan, batch_size, machine, asked.shares, asked.owners) for grid in grids]
 
@@ -200,7 +184,7 @@ def played(costs):
         for key, work in row:
             if key:
                 together[key][rank] = work
-    exchanges = {key: messages_of(works, costs) for key, works in together.items() if works[min(works)].is_exchange}
+    exchanges = {key: messages_of(works, costs) for key, works in together.items() if works[min(works)].name == "exchange"}
     ranks = [actions(rank, costs, row, together, exchanges) for rank, row in enumerate(rows)]
     player = Player(ranks, costs[0].machine.sharing[1])
 

@@ -1,24 +1,19 @@
 """The constants of the cost model for one machine, published or measured, and the seconds that they predict.
 
-A machine file is JSON. `name` and `source` say which machine it describes and where its numbers come from. It also holds
+A machine file is JSON. docs/prediction.md has the entries that people write; where the machine was measured there are also
 
 | entry                                          | meaning                                                           |
 |------------------------------------------------|-------------------------------------------------------------------|
-| `core`: `flops`, `bandwidth`, `call`           | of one rank: operations per second, bytes per second of memory    |
-|                                                | traffic, seconds that a call takes at least                       |
-| `core`: `calm`                                 | measured: seconds of the reference product on the unloaded core   |
-| `core`: `step`, `wait`                         | measured: extra seconds of a step and of a collective             |
+| `core`: `calm`                                 | seconds of the reference product on the unloaded core             |
+| `core`: `step`, `wait`                         | extra seconds of a step and of a collective                       |
 | `core`: `crowd`                                | how many ranks shared a core while it was measured, 1 if absent   |
-| `core`: `uncertainty`                          | probed: relative difference from which predictions are different  |
-| `node`: `ranks`, `bandwidth`, `memory`         | ranks of a node; bytes per second and bytes that they share       |
-| `links`: `node`: `alpha`, `beta`               | seconds per message and per byte between ranks of one node        |
-| `links`: `network`: `alpha`, `beta`            | the same between nodes; beta is of all that a node sends          |
-| `tables`: operation: `axes`, `seconds`         | measured: seconds of an operation on a lattice of its sizes       |
-| `collectives`: kind: ranks: [[bytes, seconds]] | measured: seconds in groups of so many ranks, all groups at once  |
+| `core`: `uncertainty`                          | of a probe: relative difference from which predictions differ     |
+| `tables`: operation: `axes`, `seconds`         | seconds of an operation on a lattice of its sizes                 |
+| `collectives`: kind: ranks: [[bytes, seconds]] | seconds in groups of so many ranks, all groups at once            |
 
-`gridgrad calibrate` measures the last two. What they lack comes from the constants: an operation takes the longer of its
-arithmetic and its memory traffic (a roofline); a collective takes alpha for each of its rounds and beta for each byte that a
-rank sends (Thakur et al. 2005; Gholami et al. 2018).
+What the last two lack comes from the constants: an operation takes the longer of its arithmetic and its memory traffic (a
+roofline); a collective takes alpha for each of its rounds and beta for each byte that a rank sends (Thakur et al. 2005;
+Gholami et al. 2018).
 """
 
 import math
@@ -220,21 +215,19 @@ def of_numbers(given):
 
 def with_numbers(machine, given):
     """The Machine with these numbers in place of its own, and without the tables that they contradict."""
-    core, network, node = dict(machine.core), dict(machine.links["network"]), machine.node
+    core, network = {}, {}
     if "flops" in given:
         core["flops"] = 1e9 * given["flops"]
     if "latency" in given:
         network["alpha"] = 1e-6 * given["latency"]
     if "bandwidth" in given:
         network["beta"] = 8e-9 / given["bandwidth"]
-    if "ranks" in given:
-        node = node_of(machine, int(given["ranks"]), machine.source == "numbers")
-    name = ", ".join(f"{value:g} {NUMBERS[one]}" for one, value in given.items())
-    return replace(
-        machine, name=f"{machine.name} with {name}", core=core, node=node, links=machine.links | {"network": network},
-        tables={} if "flops" in given else machine.tables,
-        collectives={} if {"latency", "bandwidth"} & given.keys() else machine.collectives,
-    )  # fmt: skip
+    node = node_of(machine, int(given["ranks"]), machine.source == "numbers") if "ranks" in given else machine.node
+    links = machine.links | {"network": machine.links["network"] | network}
+    tables, collectives = {} if core else machine.tables, {} if network else machine.collectives
+    words = ", ".join(f"{value:g} {NUMBERS[one]}" for one, value in given.items())
+    return replace(machine, name=f"{machine.name} with {words}", core=machine.core | core, node=node, links=links,
+                   tables=tables, collectives=collectives)  # fmt: skip
 
 
 def node_of(machine, ranks, has_own_memory):
@@ -248,6 +241,11 @@ INCREASING = Kind(
     "finite numbers above 1e-18, each larger than the one before",
     lambda value: isinstance(value, list | tuple) and len(value) > 0 and all(map(POSITIVE.accepts, value))
     and all(a < b for a, b in zip(value, value[1:])),
+)  # fmt: skip
+CURVE = Kind(
+    "a list of [bytes, seconds], numbers above 1e-18, each with more bytes than the one before",
+    lambda value: isinstance(value, list) and all(isinstance(point, list) and len(point) == 2 for point in value)
+    and all(POSITIVE.accepts(seconds) for _, seconds in value) and INCREASING.accepts([sent for sent, _ in value]),
 )  # fmt: skip
 LINE = Kind("a text of one line", lambda value: isinstance(value, str) and value.isprintable())
 LINK = {"alpha": POSITIVE, "beta": POSITIVE}
@@ -272,9 +270,10 @@ def checked(content):
     check(tables, Each({}), "tables")
     for name, table in tables.items():
         check_table(name, table)
-    check(collectives, Each(Each([[POSITIVE]])), "collectives")
+    check(collectives, Each(Each(CURVE)), "collectives")
     for kind, curves in collectives.items():
-        check_curves(f"collectives.{kind}", curves)
+        if not curves or not all(ranks.isdecimal() and int(ranks) > 1 for ranks in curves):
+            raise ValueError(f"collectives.{kind} must have curves, each named by a number of ranks of at least 2")
     return Machine(**content)
 
 
@@ -287,28 +286,15 @@ def check_table(name, table):
         raise ValueError(f"{where} must have the seconds, and the sizes of {dimensions} axes")
     for axis in axes:
         check(axis, INCREASING, f"{where}.axes")
-    for number in values(table["seconds"], [len(axis) for axis in axes], f"{where}.seconds"):
-        check(number, POSITIVE, f"{where}.seconds")
+    check_lattice(table["seconds"], axes, f"{where}.seconds")
 
 
-def check_curves(where, curves):
-    """Raise ValueError unless these lists of lists of numbers are the curves of a collective, by the number of ranks."""
-    if not curves:
-        raise ValueError(f"{where} has no number of ranks")
-    for ranks, curve in curves.items():
-        if not str(ranks).isdecimal() or int(ranks) < 2:
-            raise ValueError(f"{where}.{ranks} must be named by a number of ranks of at least 2")
-        if any(len(point) != 2 for point in curve):
-            raise ValueError(f"{where}.{ranks} must be a list of [bytes, seconds]")
-        check([sent for sent, _ in curve], INCREASING, f"{where}.{ranks}")
-
-
-def values(nested, shape, where="seconds"):
-    """The numbers of nested lists of a shape; ValueError if they have another one."""
-    if not shape:
-        yield nested
-        return
-    if not isinstance(nested, list) or len(nested) != shape[0]:
+def check_lattice(nested, axes, where):
+    """Raise ValueError unless nested lists of numbers fit the axes of a table."""
+    if not axes:
+        check(nested, POSITIVE, where)
+    elif not isinstance(nested, list) or len(nested) != len(axes[0]):
         raise ValueError(f"the numbers of {where} do not fit the axes of the table")
-    for inner in nested:
-        yield from values(inner, shape[1:], where)
+    else:
+        for inner in nested:
+            check_lattice(inner, axes[1:], where)

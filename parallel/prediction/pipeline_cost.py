@@ -8,15 +8,13 @@
 | SEND, RECV               | of a partition: the copies into messages and out of them                                         |
 | a message                | an exchange between two ranks of the machine file                                                |
 
-A chunk is on one stage (`pipeline_step_time`), or it is what a hypergraph partition computes between two exchanges, and every
-rank has its part of it (`partition_step_time`). All times are those of the rank with the most work along the other axes. As in
-training, no barrier divides steps, and no sender waits for a message. Links and shared cores are as in
-`parallel/pipeline/play.py`. The planner compares `SCHEDULES` with `MULTIPLES` of micro-batches. Those with the lowest
-bounds come first, until no other can be faster: passes spread evenly over the ranks, or the longest layer alone, bound it.
+A chunk is on one stage (`stage_work`), or it is what a hypergraph partition computes between two exchanges, and every rank has
+its part of it (`partition_work`). All times are those of the rank with the most work along the other axes. As in training, no
+barrier divides steps, and no sender waits for a message.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, pairwise
 from math import inf, prod
@@ -27,24 +25,13 @@ from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.generators import repeat
 from gridgrad.parallel.pipeline.schedule import Route, Schedule, shortest
 from gridgrad.parallel.pipeline.simulate import Memory, Simulation, TableTimes, simulate
-from gridgrad.parallel.placement.plan import weighted_in
 from gridgrad.parallel.plans.hypergraph import between_exchanges
 from gridgrad.parallel.plans.place_network import check_cuts, place
-from gridgrad.parallel.prediction.cost import (
-    STEPS,
-    RankStep,
-    StepPrediction,
-    grids_of_ranks,
-    local_shape,
-    message_seconds,
-    slowest_rank,
-)
+from gridgrad.parallel.prediction.cost import STEPS, RankStep, StepPrediction, grids_of_ranks, message_seconds, slowest_rank
 from gridgrad.parallel.prediction.machine import Machine
-from gridgrad.parallel.prediction.workload import Workload, gradients_kept, memory_of
+from gridgrad.parallel.prediction.workload import Workload, local_shape, memory_of
 
 OPS = {"forward": "F", "backward": "I", "gradients": "W", "loss": "I", "update": "U"}  # of a schedule, by phases of Works
-SCHEDULES = "zb-h1", "1f1b", "interleaved:2"
-MULTIPLES = 1, 2, 4  # micro-batches for each stage
 
 
 class ChunkCost:
@@ -96,15 +83,11 @@ class PipelinePrediction(StepPrediction):
     pipeline: str  # the name of the schedule
     micro_batches: int
     cuts: tuple | None  # where chunks begin; None of a partition
-    chunks: dict  # {(rank, chunk): the ChunkCost of what the rank has of it}
+    work: "PipelineWork"
     schedule: Schedule  # of one step, complete; of an asynchronous pipeline, of several minibatches
     times: TableTimes
     played: Simulation  # of several steps
     counted: tuple  # the numbers of the two updates between which the time counts, from 0
-
-    def held(self, rank):
-        """The ChunkCosts of a rank."""
-        return [self.chunks[rank, chunk] for chunk in self.schedule.route.held(rank)]
 
 
 @dataclass(frozen=True)
@@ -142,7 +125,7 @@ class PipelineWork:
         first, last = (max(ends[number] for ends in updates) for number in counted)
         seconds = (last - first) / (counted[1] - counted[0])
 
-        gradients += gradients_kept(micro_batches)
+        gradients += 1 + (micro_batches > 1)  # that of a micro-batch, and the sum if there are several
         found = tuple(self._rank_step(rank, played, seconds, micro_batches, gradients) for rank in range(ranks))
         slowest = max(range(ranks), key=lambda rank: found[rank].busy)
         held, mine = self.held(slowest), found[slowest]
@@ -150,8 +133,8 @@ class PipelineWork:
         parts["activations"] = micro_batches * sum(chunk.moving for chunk in held)
         parts["update"] = sum(chunk.seconds["U"] for chunk in held) - parts["gradients"]
         parts["compute"] = mine.busy - parts["update"] - parts["gradients"] - parts["activations"]
-        how = named.name, micro_batches, cuts, self.chunks, schedule
-        return PipelinePrediction(seconds, found, parts, *how, times, played, counted)
+        how = named.name, micro_batches, cuts, self, schedule, times
+        return PipelinePrediction(seconds, found, parts, *how, played, counted)
 
     def _times(self, micro_batches):
         """The TableTimes of the instructions, while all ranks compute."""
@@ -186,23 +169,27 @@ class PipelineWork:
         )
 
 
-# ----- stages
-
-
-def pipeline_step_time(net, asked, batch_size, machine):
-    """The PipelinePrediction of a network on a grid with stages. asked: a PlacementSpec with grid, plan and pipelines, by
-    default 1f1b with the micro-batches of a ScheduleSpec and the cuts of `planned_cuts`. ValueError if they do not fit."""
-    pipeline, stages, cuts = asked.pipelines.pipeline, asked.grid[STAGE], asked.pipelines.cuts
-    named = schedule_names.parse("1f1b" if pipeline is None else pipeline)
-    micro_batches = named.micro_batches(stages, asked.pipelines.micro_batches)
+def pipeline_step_time(net, asked, batch_size, machine, layers=None):
+    """The PipelinePrediction of a network on a grid with stages, or whose parts have owners. asked: a PlacementSpec with grid,
+    plan, owners and pipelines, by default 1f1b and the cuts of `planned_cuts`. layers: of `layer_costs`, if they are known.
+    ValueError if they do not fit, or if branches exchange channels."""
+    named, cuts = schedule_names.parse(asked.pipelines.pipeline or "1f1b"), asked.pipelines.cuts
+    ranks = asked.grid.get(STAGE if asked.owners is None else MODEL, 1)
+    micro_batches = named.micro_batches(ranks, asked.pipelines.micro_batches)
     if micro_batches > batch_size:
         raise ValueError(f"{micro_batches} micro-batches of a minibatch of {batch_size}: use at most one for each sample")
     samples = -(-batch_size // micro_batches)
+    if asked.owners is not None:
+        work = partition_work(net, asked, samples, machine, grids_of_ranks(net, asked, machine))
+        return work.step(named, micro_batches, gradients=(named.in_flight or 1) - 1)  # of several minibatches at a time
     if cuts is None:
-        layers = layer_costs(net, asked, samples, machine)
+        layers = layers or layer_costs(net, asked, samples, machine)
         cuts = planned_cuts(layers, asked, machine, named, micro_batches, net.dtype.itemsize)
-    named.check_cuts(cuts, stages)
-    return stage_work(net, asked, samples, machine, cuts, named.route(stages)).step(named, micro_batches, tuple(cuts))
+    named.check_cuts(cuts, ranks)
+    return stage_work(net, asked, samples, machine, cuts, named.route(ranks)).step(named, micro_batches, tuple(cuts))
+
+
+# ----- stages
 
 
 def stage_work(net, asked, samples, machine, cuts, route, at=None):
@@ -254,9 +241,9 @@ def planned_cuts(layers, asked, machine, named, micro_batches, itemsize):
 
     def needed(chunk, start, end):
         versions = open_at_most[chunk] if named.in_flight and named.stash else 1
-        kept, gradients = elements[end] - elements[start], gradients_kept(micro_batches)
-        held, shared = parameters[end] - parameters[start], map(max, zip((0, 0), *(one.shared for one in layers[start:end])))
-        return sum(memory_of(itemsize, held, open_at_most[chunk] * kept, *shared, gradients, versions).values())
+        kept, held = open_at_most[chunk] * (elements[end] - elements[start]), parameters[end] - parameters[start]
+        shared = map(max, zip((0, 0), *(one.shared for one in layers[start:end])))
+        return sum(memory_of(itemsize, held, kept, *shared, 1 + (micro_batches > 1), versions).values())
 
     def longest(chunk, start, end):
         found = seconds[end] - seconds[start]
@@ -284,55 +271,8 @@ class Pipelines:
         """Whether there must be a pipeline."""
         return self.pipeline is not None or self.cuts is not None
 
-    def options(self, net, stages, most):
-        """Yield (ScheduleSpec, number of micro-batches). most: micro-batches that leave no rank without a sample."""
-        parts = sum(bool(weighted_in([layer])) for layer in net.layers)
-        for name in [self.pipeline] if self.pipeline else SCHEDULES:
-            named = schedule_names.parse(name)
-            chunks = named.route(stages).chunks
-            if not self.is_asked_for and chunks > max(parts, stages) or self.cuts is not None and chunks != len(self.cuts) + 1:
-                continue
-            if self.micro_batches or named.file or named.in_flight:
-                yield named, named.micro_batches(stages, self.micro_batches)
-            else:
-                for count in sorted({max(1, min(multiple * stages, most)) for multiple in MULTIPLES}):
-                    yield named, count
-
-    def times(self, net, asked, batch_size, machine, limit=inf):
-        """Yield the PipelinePredictions of the options on a grid, as long as one may take less than `limit` seconds; none if
-        the cuts do not fit. asked: a PlacementSpec with grid, plan and memory. ValueError if other things do not fit."""
-        stages, layers, bounds = asked.grid[STAGE], {}, []
-        for named, count in self.options(net, stages, batch_size // asked.grid[BATCH]):
-            if count not in layers:
-                layers[count] = layer_costs(net, asked, -(-batch_size // count), machine)
-            computed = [layer.computed for layer in layers[count]]
-            bounds.append((count * max(sum(computed) / stages, max(computed)), len(bounds), named, count))
-        for bound, _, named, count in sorted(bounds):
-            if bound > limit:
-                break
-            cuts = self.cuts
-            if cuts is None:
-                cuts = planned_cuts(layers[count], asked, machine, named, count, net.dtype.itemsize)
-            chosen = replace(asked, pipelines=Pipelines(named.name, count, cuts))
-            found = pipeline_step_time(net, chosen, batch_size, machine)
-            if found.memory <= asked.memory:
-                limit = min(limit, found.seconds)
-            yield found
-
 
 # ----- hypergraph partitions
-
-
-def partition_step_time(net, asked, batch_size, machine):
-    """The PipelinePrediction of a network whose parts have owners, in the order of training (`times_of_work`). asked: a
-    PlacementSpec with grid, plan, owners and pipelines. ValueError if they do not fit, or if branches exchange channels."""
-    named, ranks = schedule_names.parse(asked.pipelines.pipeline), asked.grid.get(MODEL, 1)
-    micro_batches = named.micro_batches(ranks, asked.pipelines.micro_batches)
-    if micro_batches > (1 if named.in_flight else batch_size):
-        raise ValueError(f"pipeline {named.name} has no {micro_batches} micro-batches of a minibatch of {batch_size}")
-    samples = -(-batch_size // micro_batches)
-    work = partition_work(net, asked, samples, machine, grids_of_ranks(net, asked, machine))
-    return work.step(named, micro_batches, gradients=(named.in_flight or 1) - 1)  # of several minibatches at a time
 
 
 def partition_work(net, asked, samples, machine, grids):

@@ -1,8 +1,7 @@
 """The search for the fastest plan on one grid: a shortest path over the segments of a network.
 
 A *segment* is a layer with weights and the layers behind it, up to the next one with weights or with branches. Between segments
-the search has a *state*: the shape of the activations, their placements along the axes, and the order of the axes that shard
-the samples. Each choice for the next segment leads to one other state, at the price of the rank's work in between:
+the search has a *state*. Each choice for the next segment leads to one other state, at the price of the rank's work in between:
 redistributions, layers, and sums of gradients. If the ranks that sum the last gradients of one segment also sum the first ones
 of the next, one collective does both, which saves its latency.
 
@@ -14,6 +13,7 @@ After each segment the search has a lower bound for all plans on its grid, so th
 """
 
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from gridgrad.nn.network_summary import rows
@@ -25,9 +25,9 @@ from gridgrad.parallel.placement.placer import Placer
 from gridgrad.parallel.placement.plan import weighted, weighted_in
 from gridgrad.parallel.plans.place_network import splits
 from gridgrad.parallel.plans.plans import FEWEST_BYTES, PLANS, by_axis
-from gridgrad.parallel.prediction.cost import local_shape, slowest_rank
+from gridgrad.parallel.prediction.cost import slowest_rank
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
-from gridgrad.parallel.prediction.workload import Workload
+from gridgrad.parallel.prediction.workload import Workload, local_shape
 
 NOT_COMPARED = "name", "parameters", "buffers"  # arrays are compared by the other attributes that hold them
 
@@ -83,11 +83,15 @@ class PlanProblem:
             if layer in searched or has_weights and weighted_in(runs[-1]) or runs[-1] and runs[-1][-1] in searched:
                 runs.append([])
             runs[-1].append(layer)
-        return [self._segment(run, run[0] in searched) for run in runs if run]
+        segments = []
+        for run in filter(None, runs):
+            kind = self._kinds.setdefault(tuple(map(alike, run)), len(self._kinds))
+            branches = run[0].children if run[0] in searched else ()
+            segments.append(Segment(run, kind, [self._segments(branch) for branch in branches]))
+        return segments
 
     def arithmetic(self, sizes, index=0):
-        """A lower bound for the seconds of the segments from `index` on: their matrix products at peak speed, on all ranks of a
-        grid of `sizes`."""
+        """A lower bound for the seconds of the segments from `index` on: their products at peak speed, on all ranks."""
         # three products a layer, of the first one two, because it needs no gradient of its input; if the machine file has
         # tables, only two of each are counted, because an algorithm may save a part of the third
         samples = -(-self.batch_size // sizes[BATCH]) * sizes[BATCH] / prod(sizes.values())
@@ -95,10 +99,6 @@ class PlanProblem:
         if not self.machine.tables:
             products += sum(self.flops[max(index, 1) :])
         return products * samples / (self.machine.peak * 4 / self.itemsize)
-
-    def _segment(self, run, is_searched):
-        kind = self._kinds.setdefault(tuple(map(alike, run)), len(self._kinds))
-        return Segment(run, kind, [self._segments(branch) for branch in run[0].children] if is_searched else [])
 
 
 class PlanSearch:
@@ -113,8 +113,12 @@ class PlanSearch:
         self.grid = slowest_rank(problem.net, asked, *problem.machine.sharing)
         self._costs, self._states = {}, {}  # {(what, words, State before): SegmentCost}, and the States that there are
         self._first = weighted(problem.net)[0]
-        self._starts = {words: self._start(words) for words in self._choices([self._first])}  # the States in front of all
-        self._done, self._ways = 0, {(state, None): (0.0, ()) for state in self._starts.values()}  # behind the segments done
+        self._starts = {}  # {words of the first layer with weights: the State in front of the network}
+        for words in self._choices([self._first]):
+            placer = Placer(self.grid, by_axis([self._first], words), problem.shape, self.splits)
+            self._starts[words] = self._state(placer, True)
+        self._begins = {(state, None): (0.0, ()) for state in self._starts.values()}
+        self._done, self._ways = 0, self._begins  # behind the segments that are done
         self.bound = problem.arithmetic(sizes) + self._sums_and_update()
 
     @property
@@ -130,7 +134,7 @@ class PlanSearch:
 
     def plan(self, price):
         """The text of the plan with the smallest sum of seconds and memory times `price`, seconds per byte."""
-        ways = self._through(self.problem.segments, {(state, None): (0.0, ()) for state in self._starts.values()}, price)
+        ways = self._through(self.problem.segments, self._begins, price)
         ends = self._behind(ways, "output", lambda placer, _: placer.finish(), price)
         return ",".join(min(ends.values())[1])
 
@@ -164,28 +168,13 @@ class PlanSearch:
         """The best ways through a layer with branches."""
         (layer,), (first, *others), found = segment.layers, segment.branches, {}
         for start, begins in by_state(ways):
-            shapes = [output_shape(branch, start.shape) for branch in layer.children]
-
-            def end_first(placer, _):
-                placer.end_first(layer.name, kind_of(layer).joins_whole)
-
-            def join(placer, workload):
-                workload.branches = lambda layer: shapes  # noqa: B023  the work in them has been counted
-                workload.first = start.is_first  # noqa: B023
-                workload.add(layer)
-                workload.first = False
-                placer.shape = layer.output_shape(start.shape)  # noqa: B023
-
-            firsts = self._behind(self._through(first, begins, price), (layer, "first"), end_first, price)
-            for end, ends in by_state(firsts):
-
-                def end_other(placer, _):
-                    placer.end_as(dict(end.at), end.order, layer.name)  # noqa: B023
-
+            end_first = lambda placer, _: placer.end_first(layer.name, kind_of(layer).joins_whole)  # noqa: E731
+            for end, ends in by_state(self._behind(self._through(first, begins, price), (layer, "first"), end_first, price)):
+                end_as = lambda placer, _: placer.end_as(dict(end.at), end.order, layer.name)  # noqa: B023, E731
                 for branch in others:
                     again = {(start, summed): way for (_, summed), way in ends.items()}
-                    ends = self._behind(self._through(branch, again, price), (layer, end), end_other, price)
-                for place, way in self._behind(ends, (layer, "join"), join, price).items():
+                    ends = self._behind(self._through(branch, again, price), (layer, end), end_as, price)
+                for place, way in self._behind(ends, (layer, "join"), partial(join, layer, start), price).items():
                     found[place] = min(found.get(place, way), way)
         return found
 
@@ -200,11 +189,11 @@ class PlanSearch:
                 key = what, words, state
                 if key not in self._costs:
                     self._costs[key] = self._cost(state, act, by_axis(layers, words))
-                cost, ahead, last = self._costs[key], value, summed
+                cost, last = self._costs[key], summed
                 if price is None:
-                    ahead += cost.seconds_alone
+                    ahead = value + cost.seconds_alone
                 else:
-                    ahead += cost.seconds + price * cost.memory
+                    ahead = value + (cost.seconds + price * cost.memory)
                     if cost.summed:
                         ahead -= self._saved(summed[0]) if cost.summed[0] == summed else 0.0
                         last = cost.summed[-1]
@@ -218,10 +207,6 @@ class PlanSearch:
         words = [word for word, plan in PLANS.items() if plan.is_tried(kinds, self.sizes, self.problem.shape)]
         are_equal = self.sizes[MODEL] == 1 or not layers  # on one rank of the axis model
         return [len(layers) * (word,) for word in (words[:1] if are_equal else words)]
-
-    def _start(self, words):
-        """The State in front of the network, where the first layer with weights has this choice."""
-        return self._state(Placer(self.grid, by_axis([self._first], words), self.problem.shape, self.splits), True)
 
     def _state(self, placer, is_first):
         """The State at which a Placer is; the same object for the same state."""
@@ -242,6 +227,16 @@ class PlanSearch:
         memory = sum(workload.memory_of.values())
         summed = [p.layout.sharing for leaf in leaves(placer.layers) for p in leaf.parameters]
         return SegmentCost(seconds, alone, memory, self._state(placer, workload.first), summed[:1] + summed[-1:])
+
+
+def join(layer, start, placer, workload):
+    """Add what runs behind the branches of a layer, which began in the State `start`."""
+    shapes = [output_shape(branch, start.shape) for branch in layer.children]
+    workload.branches = lambda layer: shapes  # the work in them has been counted
+    workload.first = start.is_first
+    workload.add(layer)
+    workload.first = False
+    placer.shape = layer.output_shape(start.shape)
 
 
 def by_state(ways):

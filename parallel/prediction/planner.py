@@ -7,8 +7,10 @@ given a price, which is raised until they fit.
 
 The plan "hypergraph" takes a partitioner seconds for each number of ranks along the axis `model`. It can win only by sending
 less, so it is looked at only where the fastest other plan mostly sends (`mostly_sends`). Pipelines are looked at if the caller
-asks for that. The ranks of a stage have the grid and the plan that are the best for so many ranks alone. Micro-batches have
-other statistics in BatchNorm than minibatches, so a network with such layers becomes a pipeline only where that is asked for.
+asks for that. The ranks of a stage have the grid and the plan that are the best for so many ranks alone. Schedules with the
+lowest bounds are played first, until no other can be faster: passes spread evenly over the ranks, or the longest layer alone.
+Micro-batches have other statistics in BatchNorm than minibatches, so a network with such layers becomes a pipeline only where
+that is asked for.
 
 Candidates whose predicted times differ by less than the machine file or the model is uncertain count as equally fast. Among
 them a fixed order decides, so that two measurements of one machine lead to the same choice (`order`).
@@ -17,17 +19,19 @@ them a fixed order decides, so that two measurements of one machine lead to the 
 import heapq
 import math
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
+from operator import itemgetter
 
 from gridgrad.nn import BatchNorm
 from gridgrad.parallel.grid.process_grid import AXES, BATCH, HEIGHT, LAYER_AXES, MODEL, STAGE
-from gridgrad.parallel.placement.plan import OUTPUTS
+from gridgrad.parallel.pipeline import schedule_names
+from gridgrad.parallel.placement.plan import OUTPUTS, weighted_in
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH, Owners
 from gridgrad.parallel.plans.place_network import checked
 from gridgrad.parallel.plans.plans import FEWEST_BYTES, PLANS, plans_of, words_of
 from gridgrad.parallel.prediction.cost import Cost, StepPrediction, cost_of_slowest_rank, costs_of_ranks, played
-from gridgrad.parallel.prediction.pipeline_cost import PipelinePrediction, Pipelines
+from gridgrad.parallel.prediction.pipeline_cost import PipelinePrediction, Pipelines, layer_costs, pipeline_step_time
 from gridgrad.parallel.prediction.placement_spec import OPEN, PlacementSpec
 from gridgrad.parallel.prediction.plan_search import PlanProblem, PlanSearch
 from gridgrad.parallel.prediction.workload import memory_of
@@ -37,6 +41,8 @@ BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many
 WORTH = 5e-3  # seconds of communication in a step that a partition must be able to save: it takes seconds to find one
 MOST_PARTS = 16  # of partitions that nobody asked for
 MOST_RANKS, MOST_STAGES = 512, 16  # of pipelines that nobody asked for: each number of stages needs a search of its own
+SCHEDULES = "zb-h1", "1f1b", "interleaved:2"
+MULTIPLES = 1, 2, 4  # micro-batches for each stage
 PRICES = (0.0, *(10.0**exponent for exponent in range(-12, -5)))  # of a byte of memory in seconds, tried in turn
 
 
@@ -181,17 +187,42 @@ class Planner:
 
     def _pipelined(self, fastest, progress):
         """Yield a Candidate for each pipeline that is played through. fastest: seconds of the best other plan."""
+        asked_for = self.pipelines or Pipelines()
         for stages in self.stages:
             progress()
             best = self._of_stage(stages)
-            sizes, pipelines = best.sizes | {STAGE: stages}, self.pipelines or Pipelines()
+            sizes, layers, options = best.sizes | {STAGE: stages}, {}, []
             cost, bound = self._cost(sizes, best.plan), self.problem.arithmetic(sizes)
             asked = PlacementSpec(sizes, best.plan, self.shares, memory=self.memory)
-            for time in pipelines.times(self.net, asked, self.batch_size, self.machine, self.limit * fastest):
-                reason = too_large(time.memory, self.memory)
+            for named, micro_batches in self._schedules(asked_for, stages, self.batch_size // sizes[BATCH]):
+                if micro_batches not in layers:
+                    layers[micro_batches] = layer_costs(self.net, asked, -(-self.batch_size // micro_batches), self.machine)
+                computed = [layer.computed for layer in layers[micro_batches]]
+                options.append((micro_batches * max(sum(computed) / stages, max(computed)), named, micro_batches))
+            limit = self.limit * fastest
+            for least, named, micro_batches in sorted(options, key=itemgetter(0)):
+                if least > limit:
+                    break
+                chosen = replace(asked, pipelines=Pipelines(named.name, micro_batches, asked_for.cuts))
+                found = pipeline_step_time(self.net, chosen, self.batch_size, self.machine, layers[micro_batches])
+                reason = too_large(found.memory, self.memory)
                 if not reason:
-                    fastest = min(fastest, time.seconds)
-                yield Candidate(sizes, bound, cost, reason, time)
+                    fastest, limit = min(fastest, found.seconds), min(limit, found.seconds)
+                yield Candidate(sizes, bound, cost, reason, found)
+
+    def _schedules(self, asked_for, stages, most):
+        """Yield (ScheduleSpec, number of micro-batches). most: micro-batches that leave no rank without a sample."""
+        parts, cuts = sum(bool(weighted_in([layer])) for layer in self.net.layers), asked_for.cuts
+        for name in [asked_for.pipeline] if asked_for.pipeline else SCHEDULES:
+            named = schedule_names.parse(name)
+            chunks = named.route(stages).chunks
+            if not asked_for.is_asked_for and chunks > max(parts, stages) or cuts is not None and chunks != len(cuts) + 1:
+                continue
+            if asked_for.micro_batches or named.file or named.in_flight:
+                yield named, named.micro_batches(stages, asked_for.micro_batches)
+            else:
+                for micro_batches in sorted({max(1, min(multiple * stages, most)) for multiple in MULTIPLES}):
+                    yield named, micro_batches
 
     def _of_stage(self, stages):
         """The best Candidate for the ranks of one of so many stages, if they had the whole network."""

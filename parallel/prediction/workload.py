@@ -41,11 +41,6 @@ class Work:
     of_step: bool = False  # whether what a whole step takes once counts with it: `step` of a machine file
 
     @property
-    def is_exchange(self):
-        """Whether each rank waits only for messages of its own."""
-        return self.name == "exchange"
-
-    @property
     def is_awaited(self):
         """Whether a rank of a pipeline waits for it, as it does not for the sum of the value of the loss."""
         return self.phase != "loss" or self.group is None
@@ -102,7 +97,8 @@ class Workload:
     def add(self, layer):
         """Add the work of one layer or of a part of it; returns what the rule of its kind returns."""
         if isinstance(layer, Redistribute):
-            return self.redistribute(layer)
+            self.shape = self.moved("forward", layer)
+            return None if self.first else self.moved("backward", layer)
         if hasattr(type(layer), "work"):  # it stands for another layer on this rank
             return layer.work(self)
         return kind_of(layer).work(self, layer)
@@ -203,12 +199,6 @@ class Workload:
         self.first = first
         return shapes
 
-    def redistribute(self, layer):
-        """A layer that only communicates: forward, and backward where a gradient of the input is needed."""
-        self.shape = self.moved("forward", layer)
-        if not self.first:
-            self.moved("backward", layer, self.shape)
-
     def moved(self, direction, layer, shape=None, phase=None):
         """Add one direction of a Redistribute to the current block or one of this shape; returns the shape after it."""
         phase, shape = phase or direction, self.shape if shape is None else shape
@@ -226,6 +216,11 @@ class Workload:
         return move.there
 
 
+def local_shape(layout, batch_size, grid):
+    """The shape of a rank's block of the activations with this Layout for a global minibatch, samples first."""
+    return layout.of(batch_size).local_shape(grid.coordinates)
+
+
 def memory_of(itemsize, parameters, activations, gradients_of_activations, scratch=0, gradients=1, versions=1):
     """{what: bytes} that a rank needs, from numbers of elements of `itemsize` bytes; activations with masks and buffers of
     messages. gradients, versions: how many of all parameters it keeps, such as the gradient of a micro-batch beside the sum."""
@@ -237,8 +232,3 @@ def memory_of(itemsize, parameters, activations, gradients_of_activations, scrat
         "gradients of activations": gradients_of_activations * itemsize,
         "scratch": scratch * itemsize,
     }
-
-
-def gradients_kept(micro_batches):
-    """How many gradients of all parameters a rank keeps: that of a micro-batch, and the sum if there are several."""
-    return 1 + (micro_batches > 1)

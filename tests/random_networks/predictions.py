@@ -12,7 +12,7 @@ from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.process_grid import STAGE, GridDescription
 from gridgrad.parallel.prediction.cost import Cost, slowest_rank
 from gridgrad.parallel.prediction.machine import read
-from gridgrad.parallel.prediction.pipeline_cost import Pipelines, partition_step_time, pipeline_step_time
+from gridgrad.parallel.prediction.pipeline_cost import Pipelines, pipeline_step_time
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.parallel.equality import block
 from tests.parallel.pipelines import parts_of
@@ -105,7 +105,7 @@ def stages_send_what_is_predicted(case, comm):
     at = slowest_rank(case.alike, asked).coordinates
     for stage in range(case.grid[STAGE]):
         (found,) = (mine for place, mine in counted if place == at | {STAGE: stage})
-        compare(case, found, time.held(stage), time.times.flights, stage)
+        compare(case, found, time.work.held(stage), time.times.flights, stage)
 
 
 def partitions_send_what_is_predicted(case, comm):
@@ -120,11 +120,11 @@ def partitions_send_what_is_predicted(case, comm):
         counted = comm.allgather((grid.coordinates, counts_of_step(case, net, parts, samples)))
     pipelines = Pipelines(case.schedule(), case.micro_batches)
     asked = PlacementSpec(case.grid, plan, owners=options["owners"], pipelines=pipelines)
-    time = partition_step_time(case.network(), asked, samples, BYTES)
+    time = pipeline_step_time(case.network(), asked, samples, BYTES)
     for place, found in counted:
         if place["batch"] == 0:
             rank = place["model"]
-            compare(case, found, time.held(rank), time.times.flights, rank)
+            compare(case, found, time.work.held(rank), time.times.flights, rank)
 
 
 def compare(case, found, held, flights, rank):

@@ -8,7 +8,7 @@ import pytest
 from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.choose import shares
-from gridgrad.parallel.choose.shares import RULES, fastest_shares, measured_shares, predicted_shares
+from gridgrad.parallel.choose.shares import fastest_shares, measured_shares, predicted_shares
 from gridgrad.parallel.prediction import machine
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.mpi import mpi
@@ -83,11 +83,10 @@ def test_functions_are_never_slower_than_the_other_rules(plan):
             if not found.left[one.axis]:  # else a whole step is faster
                 assert one.slowest(one.function) <= min(one.slowest(one.even), one.slowest(one.constant))
         outputs = {"0": 22, "4": 40, "7": 30, "9": 10}
-        for rule in RULES:
-            given, owners = found.placement(rule)
-            assert all(len(weights) == sizes[axis] > 1 for axis, weights in given.items())
-            for name, partition in owners.items():
-                assert (partition.length, partition.ranks) == (outputs[name], sizes["model"]) and partition.is_exact_cover
+        given, owners = found.placement()
+        assert all(len(weights) == sizes[axis] > 1 for axis, weights in given.items())
+        for name, partition in owners.items():
+            assert (partition.length, partition.ranks) == (outputs[name], sizes["model"]) and partition.is_exact_cover
 
 
 def test_one_slow_rank_of_two_axes_is_not_corrected_twice():

@@ -16,7 +16,7 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.grid.process_grid import AXES, GridDescription
 from gridgrad.parallel.plans.hypergraph import Owners
-from gridgrad.parallel.prediction.cost import Cost, cost_of_slowest_rank, step_time
+from gridgrad.parallel.prediction.cost import Cost, cost_of_slowest_rank, costs_of_ranks, played
 from gridgrad.parallel.prediction.machine import Machine, read
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec
 from tests.mpi import mpi
@@ -79,17 +79,18 @@ def test_two_layers_of_a_network_at_two_ranks():
     net = Sequential([Linear(50, 30), Linear(30, 10)], input_shape=(50,))
     owners = Owners(2, {"0": np.zeros(30, int), "1": np.ones(10, int)}, loss=1)
     asked = PlacementSpec({"model": 2}, "hypergraph", owners=owners)
-    found = step_time(net, asked, 20, machine(flops=1e3))
+    found = played(costs_of_ranks(net, asked, 20, machine(flops=1e3)))
     # forward and gradients of the first layer; of the second one the gradient of its input, too
     first, second = 2 * 20 * 50 * 30 / 1e3, 2 * 20 * 30 * 10 / 1e3
     message = LATENCY + 4 * 20 * 30 * BYTE
     update = [4 * (50 * 30 + 30) / 1e3, 4 * (30 * 10 + 10) / 1e3]
     busy = [2 * first + update[0], 3 * second + update[1]]
     assert [rank.busy for rank in found.ranks] == pytest.approx(busy, rel=1e-6)
-    assert (found.bytes, found.messages) == (2 * 4 * 20 * 30 + 2 * 24, 2)  # the loss and its two counts go both ways
+    # the loss and its two counts go both ways
+    assert [(rank.bytes, rank.messages) for rank in found.ranks] == 2 * [(4 * 20 * 30 + 24, 1)]
     # The second rank still updates while the first one begins the next step.
     assert found.seconds == pytest.approx(2 * first + 3 * second + 2 * message + update[0], rel=1e-6)
-    crowded = step_time(net, asked, 20, machine(flops=1e3, crowd=2))  # one computes while the other waits for it: twice as fast
+    crowded = played(costs_of_ranks(net, asked, 20, machine(flops=1e3, crowd=2)))  # one computes while the other waits
     assert crowded.seconds == pytest.approx(first + 1.5 * second + 2 * message + update[0], rel=0.05)
 
 
@@ -99,7 +100,7 @@ def test_where_all_ranks_do_the_same_the_step_takes_as_long_as_that_of_one(sizes
     for plan in ("out", "in", "laugier", "replicate"):
         asked = PlacementSpec(sizes, plan)
         cost = cost_of_slowest_rank(even, asked, 24, CORI)
-        found = step_time(even, asked, 24, CORI).seconds
+        found = played(costs_of_ranks(even, asked, 24, CORI)).seconds
         # Here communication in backward, too, hides the sum of the loss.
         loss = sum(cost.seconds_of(work) for work in cost.works if work.layer == "loss" and work.group)
         assert (cost.seconds - loss) * (1 - 1e-9) <= found <= cost.seconds * (1 + 1e-9), plan
