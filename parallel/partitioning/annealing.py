@@ -39,7 +39,6 @@ def anneal(state, first, last, moves, random):
 def refine(graph, parts, k, epsilon=0.1, speeds=None, seed=0, moves=1_000_000):
     """The part of each vertex, int64 (V,), with at most the volume of `parts`. No part gets more work than `limits` says, or
     than it has already. The same arguments give the same partition. moves: some microseconds each."""
-    parts = graph.check_parts(parts, k)
     most = np.maximum(graph.limits(k, epsilon, speeds)[0], graph.part_weights(parts, k))
     return np.array(anneal(VerticesInParts(graph, parts, k, most), FIRST, LAST, moves, Random(seed)))
 
