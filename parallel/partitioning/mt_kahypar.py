@@ -36,8 +36,6 @@ def partition(graph, k, epsilon=0.1, speeds=None, seed=0, preset="DETERMINISTIC"
         return np.zeros(graph.vertices, np.int64)
     if find_spec("mtkahypar") is None:
         raise NotInstalled("hypergraphs are partitioned by Mt-KaHyPar, which is not installed: pip install mtkahypar")
-    if preset not in PRESETS:
-        raise ValueError(f"preset '{preset}' is unknown: use {' or '.join(PRESETS)}")
     weights, scale = _scaled(graph.weights, LARGEST)
     costs, _ = _scaled(graph.costs, LARGEST // k)
     given = {"k": k, "epsilon": epsilon, "seed": seed, "preset": preset, "cycles": cycles, "offsets": graph.offsets,

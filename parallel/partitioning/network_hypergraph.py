@@ -82,8 +82,6 @@ def of_network(net, grain="coarse", filter_blocks=None, neuron_blocks=64, second
     # filters of the layer in front divide the channels. seconds: {layer name: time of its share of a step}, of any layers, for
     # the weights; None for operations. with_input: whether vertices own and send the minibatch: one, or in the fine grain one
     # for each channel. Else each rank reads what it needs. with_loss: whether the outputs travel to a vertex of the loss.
-    if grain not in GRAINS:
-        raise ValueError(f"grain '{grain}' is unknown: use {' or '.join(GRAINS)}")
     if net.input_shape is None:
         raise ValueError("a network needs an input_shape so that its hypergraph can be made")
     walk = _Walk(grain == "fine", filter_blocks, neuron_blocks, seconds)

@@ -16,6 +16,9 @@ from gridgrad.parallel.placement.partition import positions, size
 class Overlapped(Layer):
     """move: the Redistribute. layer: the one behind it, with this rank's block of the weights."""
 
+    # `start_back` computes the gradient of what has arrived and begins to send it back. `finish_back` takes what that returned,
+    # and returns the gradient of what this rank had before the move.
+
     output_may_be_overwritten = True
 
     def __init__(self, move, layer):
@@ -34,14 +37,6 @@ class Overlapped(Layer):
         context.end_pass(self, "input_gradient")
         context.run(self, "gradients", dy)
         return self.finish_back(started, context)
-
-    def start_back(self, dy, context):
-        """Compute the gradient of what has arrived and begin to send it back; returns what `finish_back` takes."""
-        raise NotImplementedError
-
-    def finish_back(self, started, context):
-        """The gradient of what this rank had before the move."""
-        raise NotImplementedError
 
 
 class HaloConv2d(Overlapped):

@@ -2,13 +2,9 @@
 it sends at most 2/3 of what "laugier" sends; with 2 ranks too, if the network has several layers and the last one at most 1.5
 times as many outputs as inputs."""
 
-from math import prod
-
-from gridgrad.nn.sequence import shapes
 from gridgrad.parallel.placement.moves import elements_sent
 from gridgrad.parallel.placement.partition import Partition, Split
 from gridgrad.parallel.placement.placements import PIXELS, C, Invariant, N, Partial, Shard
-from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.plans.plans import PLANS, candidates
 
 
@@ -55,9 +51,3 @@ def fewest_bytes(sizes, ranks, allowed=None):
         return 0 if PLANS[choice].output == Invariant() else between(choice, N, features, features)
 
     return min((total + to_loss(p[-1]), p) for total, p in best.values())[1]
-
-
-def feature_sizes(net, shape):
-    """(features in, features out) of one sample for each layer with weights. ValueError if a layer does not fit its input."""
-    sizes = {layer: (prod(before), prod(after)) for layer, before, after in shapes(net.layers, shape)}
-    return [sizes[layer] for layer in weighted(net)]

@@ -35,6 +35,9 @@ from gridgrad.parallel.placement.plan import OUTPUTS, Plan
 from gridgrad.parallel.placement.redistribute import Redistribute
 from gridgrad.parallel.plans.marques import AddBias, with_weight
 
+HYPERGRAPH = "hypergraph"  # the word of the plan
+MOST_PRODUCTS = 8  # into which the pairs of a layer at one rank are divided
+
 
 @dataclass(frozen=True, eq=False)
 class Owners:
@@ -77,9 +80,6 @@ class Owners:
     def partitions(self):
         """{layer: Partition of its outputs}."""
         return {name: Partition.owned(owners, self.ranks) for name, owners in self.outputs.items()}
-
-
-MOST_PRODUCTS = 8  # into which the pairs of a layer at one rank are divided
 
 
 class Pairs(Parameter):
@@ -125,30 +125,21 @@ class Product:
         kept.kernel = kept.workspace("kernel", self.block.weight.block_shape, pairs.dtype)
         kept.kernel.fill(0)
         kept.kernel[self.at] = pairs[..., self.held]
-        return self.attached(context).forward(self._part(x, self.rows, "x", context), context)
+        return self.attached(context).forward(xp.ascontiguousarray(x[self.rows]), context)
 
     def gradients(self, dy, gradient, context):
         block = self.attached(context)
-        block.gradients(self._part(dy, self.columns, "dy", context), context)
+        block.gradients(xp.ascontiguousarray(dy[self.columns]), context)
         gradient[..., self.held] = block.weight.grad[self.at]
 
     def input_gradient(self, dy, context):
-        return self.attached(context).input_gradient(self._part(dy, self.columns, "dy", context), context)
+        return self.attached(context).input_gradient(xp.ascontiguousarray(dy[self.columns]), context)
 
     def attached(self, context):
         """The block with the weight that a context keeps."""
         kept = context[self.block]
         self.block.bias.value = self.block.bias.grad = kept.kernel.reshape(-1)[:0]
         return with_weight(self.block, kept.kernel, kept)
-
-    def _part(self, array, where, name, context):
-        """The channels of an array that the rectangle has, as a contiguous array."""
-        part = array[where]
-        if self.is_whole or part.flags.c_contiguous:
-            return part
-        packed = context[self.block].workspace(f"part of {name}", part.shape, part.dtype)
-        xp.copyto(packed, part)
-        return packed
 
 
 class PairedLayer(Layer):
@@ -235,9 +226,6 @@ def rectangles(owned):
     return [(np.flatnonzero(pattern), found) for pattern, found in zip(patterns, members, strict=True)]
 
 
-HYPERGRAPH = "hypergraph"
-
-
 class PartitionOfNetwork(Plan):
     """All layers have it. The owners that a Placer takes are an Owners."""
 
@@ -308,10 +296,15 @@ class PartitionOfNetwork(Plan):
     def join(self, placer, axis, branches, name):
         """The concatenated channels are where those of the branches are."""
         apart = [branch for branch in branches if branch.at[axis] == Replicate()]
-        if len(apart) < len(branches):
-            for branch in apart:  # of what every rank has, each takes a part
-                branch.move(axis, branch.shard(axis, C), name)
-            placer.at[axis] = Shard(C, side_by_side([branch.at[axis].partition for branch in branches]))
+        if len(apart) == len(branches):
+            return
+        for branch in apart:  # of what every rank has, each takes a part
+            branch.move(axis, branch.shard(axis, C), name)
+        partitions = [branch.at[axis].partition for branch in branches]
+        offsets = np.cumsum([0, *(partition.length for partition in partitions)])
+        parts = zip(*(partition.parts for partition in partitions))
+        joined = [np.concatenate([indices(part) + offset for part, offset in zip(of_rank, offsets)]) for of_rank in parts]
+        placer.at[axis] = Shard(C, Partition.of(int(offsets[-1]), joined))
 
     def finish(self, placer, axis):
         """Bring all outputs of the network to the rank that computes the loss."""
@@ -347,14 +340,6 @@ def needed_and_made(owners, layer):
     pairs = owners.pairs[layer.name]
     mine = [pairs == rank for rank in range(owners.ranks)]
     return [Partition.of(pairs.shape[dim], tuple(np.flatnonzero(held.any(1 - dim)) for held in mine)) for dim in (0, 1)]
-
-
-def side_by_side(partitions):
-    """The Partition of dimensions that are joined one after another."""
-    offsets = np.cumsum([0, *(partition.length for partition in partitions)])
-    parts = zip(*(partition.parts for partition in partitions))
-    joined = (np.concatenate([indices(part) + offset for part, offset in zip(of_rank, offsets)]) for of_rank in parts)
-    return Partition.of(int(offsets[-1]), tuple(joined))
 
 
 # ----- cutting a placed network for a pipeline
