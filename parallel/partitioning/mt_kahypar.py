@@ -41,22 +41,6 @@ def partition(graph, k, epsilon=0.1, speeds=None, seed=0, preset="DETERMINISTIC"
     given = {"k": k, "epsilon": epsilon, "seed": seed, "preset": preset, "cycles": cycles, "offsets": graph.offsets,
              "pins": graph.pins, "weights": weights, "costs": costs, "limits": np.ceil(limits / scale).astype(int),
              "fixed": fixed}  # fmt: skip
-    parts = _in_process(given, limit_s)
-    filled = graph.part_weights(parts, k) / limits
-    if filled.max() > 1.001:  # some more is due to the scale
-        raise Overfilled(f"Mt-KaHyPar gave part {filled.argmax()} {filled.max() - 1:.1%} more work than is allowed: allow more "
-                         "imbalance, or divide the work into more and smaller vertices", parts)  # fmt: skip
-    return parts
-
-
-def _scaled(numbers, largest):
-    """(numbers whose sum is about `largest` at most, and the factor by which they are smaller, which is at least 1)."""
-    scale = max(1, numbers.sum() / largest)
-    return np.rint(numbers / scale).astype(int), scale
-
-
-def _in_process(given, limit_s):
-    """The partition, from `PROCESS`. given: the arrays that `main` needs. ValueError if there is none."""
     with tempfile.TemporaryDirectory(prefix="gridgrad-") as folder:
         files = Path(folder, "in.npz"), Path(folder, "out.npy")
         np.savez(files[0], **given)
@@ -69,7 +53,18 @@ def _in_process(given, limit_s):
         if finished.returncode or not files[1].exists():
             lines = (finished.stderr or finished.stdout).strip().splitlines() or ["it said nothing"]
             raise ValueError(f"Mt-KaHyPar failed with status {finished.returncode}: {lines[-1][:200]}")
-        return np.load(files[1])
+        parts = np.load(files[1])
+    filled = graph.part_weights(parts, k) / limits
+    if filled.max() > 1.001:  # some more is due to the scale
+        raise Overfilled(f"Mt-KaHyPar gave part {filled.argmax()} {filled.max() - 1:.1%} more work than is allowed: allow more "
+                         "imbalance, or divide the work into more and smaller vertices", parts)  # fmt: skip
+    return parts
+
+
+def _scaled(numbers, largest):
+    """(numbers whose sum is about `largest` at most, and the factor by which they are smaller, which is at least 1)."""
+    scale = max(1, numbers.sum() / largest)
+    return np.rint(numbers / scale).astype(int), scale
 
 
 def main(given, out):

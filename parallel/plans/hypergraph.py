@@ -95,15 +95,14 @@ class Pairs(Parameter):
         return self.weight.shape
 
     def initialise(self, seed, stream):
-        """As the serial weight, one input at a time, because random numbers are drawn in whole rows."""
+        """As the serial weight, of all outputs of the inputs that it has, because random numbers are drawn in whole rows."""
         outputs = self.weight.shape[-1]
         rows, columns = np.divmod(indices(self.index[-1]), outputs)
-        for where in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows)) + 1) if len(rows) else ():
-            row = slice(int(rows[where[0]]), int(rows[where[0]]) + 1)
-            drawn = self.weight.placed(Block((*self.index[:-1], row, slice(0, outputs))))
-            drawn.value = xp.empty(drawn.block_shape, self.value.dtype)
-            drawn.initialise(seed, stream)
-            self.value[..., where[0] : where[-1] + 1] = drawn.value[..., 0, to_device(columns[where])]
+        inputs, rows = np.unique(rows, return_inverse=True)
+        drawn = self.weight.placed(Block((*self.index[:-1], inputs, slice(0, outputs))))
+        drawn.value = xp.empty(drawn.block_shape, self.value.dtype)
+        drawn.initialise(seed, stream)
+        self.value[...] = drawn.value[..., to_device(rows), to_device(columns)]
 
 
 class Product:
