@@ -159,8 +159,7 @@ class AllGather(Move):
         out, blocks = space("out", self.there, x.dtype), self.received_blocks
         arriving = out if blocks.is_flat else space("receive", (blocks.total,), x.dtype)
         self.gather(self.group, x, arriving, blocks.counts, layer)
-        if not blocks.is_flat:
-            blocks.unpack(arriving, out)
+        blocks.unpack(arriving, out)
         return out
 
     def in_place(self, flat, space, layer):

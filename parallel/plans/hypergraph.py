@@ -113,7 +113,6 @@ class Product:
         kernel = [slice(0, n) for n in layer.weight.shape[:-2]]
         self.block = layer.placed(weight=Block((*kernel, inputs, outputs)), bias=Block((EMPTY,)))
         self.rows, self.columns = (index_of(C, positions(part, whole)) for part, whole in ((inputs, needed), (outputs, made)))
-        self.is_whole = (len(inputs), len(outputs)) == (len(needed), len(made))
         rows, columns = np.divmod(held, layer.outputs)
         inside = np.flatnonzero(np.isin(rows, inputs) & np.isin(columns, outputs))
         self.held = to_device(inside)
@@ -149,7 +148,7 @@ class PairedLayer(Layer):
 
     def __init__(self, pairs, products, needed, made, after):
         self.pairs, self.products, self.needed, self.made, self.after = pairs, products, needed, made, after
-        self.parameters = (pairs,)
+        self.parameters, self.is_one = (pairs,), len(products) == 1  # which then has all that is needed and made
 
     def give_name(self, name):
         self.name = name
@@ -158,18 +157,12 @@ class PairedLayer(Layer):
 
     def forward(self, x, context):
         context[self].shape = x.shape
-        results = ((product, product.forward(x, self.pairs.value, context)) for product in self.products)
         if self.is_one:
-            return next(results)[1]
+            return self.products[0].forward(x, self.pairs.value, context)
         y = context[self].workspace("y", (len(x), *self.after[:-1], self.made), x.dtype)
-        for product, result in results:
-            y[product.columns] = result
+        for product in self.products:
+            y[product.columns] = product.forward(x, self.pairs.value, context)
         return y
-
-    @property
-    def is_one(self):
-        """Whether one product is all the rank has."""
-        return len(self.products) == 1 and self.products[0].is_whole
 
     def gradients(self, dy, context):
         for product in self.products:

@@ -13,8 +13,7 @@ from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.partition import Split
 from gridgrad.parallel.placement.placer import Placer, at_stage
 from gridgrad.parallel.placement.plan import weighted
-from gridgrad.parallel.plans.fewest_bytes import fewest_bytes
-from gridgrad.parallel.plans.plans import FEWEST_BYTES, PLANS, by_axis, candidates, words_of
+from gridgrad.parallel.plans.plans import FEWEST_BYTES, PLANS, by_axis, candidates, fewest_bytes, words_of
 
 LARGEST = 1e100  # bound of a share, so that sums and products of shares stay finite
 
