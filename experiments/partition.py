@@ -101,7 +101,7 @@ def divided(method, model, net, seconds, args):
     layers, from --profile, or None."""
     if method == DEFAULT:
         owners = partition(net, args.ranks, args.grain, args.speeds, epsilon=args.epsilon, objective=args.objective,
-                           seed=args.seed, seconds=seconds, neuron_blocks=NEURON_BLOCKS)  # fmt: skip
+                           seed=args.seed, seconds=seconds)  # fmt: skip
         model = of_network(net, args.grain, None, None, seconds)  # the owners may divide any block of neurons
         parts = model.parts(owners)
     elif method not in METHODS:

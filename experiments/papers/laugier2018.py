@@ -30,7 +30,7 @@ from gridgrad.experiments.scaling import study as studies
 from gridgrad.parallel.grid.collectives import all_reduce_elements
 from gridgrad.parallel.grid.process_grid import AXES, GridDescription, parse_grid
 from gridgrad.parallel.job.run import UserError
-from gridgrad.parallel.plans.fewest_bytes import fewest_bytes
+from gridgrad.parallel.plans.plans import fewest_bytes
 from gridgrad.parallel.prediction import machine as machines
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
 from gridgrad.parallel.prediction.placement_spec import PlacementSpec

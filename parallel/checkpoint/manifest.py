@@ -85,7 +85,7 @@ class Manifest:
         synchronise(self.folder.parent)
 
     def wrong_size(self, entry):
-        """What is wrong with the size of one of the files, in words; an empty text if nothing is. OSError as for `damage`."""
+        """What is wrong with the size of one of the files, in words, or "". OSError as for `damage`."""
         path = self.folder / entry["name"]
         try:
             found = path.stat().st_size
@@ -96,8 +96,7 @@ class Manifest:
         return "" if found == entry["size"] else f"{path} has {found} bytes instead of {entry['size']}"
 
     def damage(self, entry):
-        """What is wrong with one of the files, which is read as a whole, in words; an empty text if nothing is.
-        OSError if it is there, but can not be read: that says nothing about what is in it."""
+        """What is wrong with one of the files, which is read as a whole, in words, or "". OSError if it can not be read."""
         path, wrong = self.folder / entry["name"], self.wrong_size(entry)
         return f"{path} is not what was written" if not wrong and sha256(path) != entry["sha256"] else wrong
 
@@ -126,35 +125,30 @@ def found_in(directory):
     """([Manifest, ..] of the checkpoints in a folder, the one that was saved last first; {folder passed over: why, in words}).
     After a damaged one was passed over, the newest need not have the most steps. OSError if the folder can not be read."""
     found, passed_over = [], {}
-    try:
-        folders = [Path(directory) / name for name in sorted(os.listdir(directory))]
-    except FileNotFoundError:
-        return found, passed_over
-    for folder in folders:
-        try:
-            found.append(Manifest.read(folder))
-        except NotADirectoryError:
-            pass
-        except (OSError, ValueError) as error:
-            leads_nowhere = any(os.path.islink(path) and not os.path.exists(path) for path in (folder, folder / NAME))
-            if is_claimed(folder) and (leads_nowhere or not isinstance(error, FileNotFoundError)):
-                passed_over[folder] = one_line(error)
+    with suppress(FileNotFoundError):
+        for folder in [Path(directory) / name for name in sorted(os.listdir(directory))]:
+            try:
+                found.append(Manifest.read(folder))
+            except NotADirectoryError:
+                pass
+            except (OSError, ValueError) as error:
+                leads_nowhere = any(os.path.islink(path) and not os.path.exists(path) for path in (folder, folder / NAME))
+                if is_claimed(folder) and (leads_nowhere or not isinstance(error, FileNotFoundError)):
+                    passed_over[folder] = one_line(error)
     return sorted(found, key=lambda manifest: (manifest.saved, manifest.step), reverse=True), passed_over
 
 
 def is_claimed(folder):
     """Whether a folder has the name of a checkpoint, or a file that says that it is the manifest of one."""
-    try:
+    with suppress(OSError, ValueError):  # the folders of other people are not ours to read, and no manifest is so long
         path = folder / NAME
         return OWN_FOLDER.fullmatch(folder.name) or path.is_file() and FORMAT[:-1].encode() in read_limited(path)
-    except (OSError, ValueError):  # the folders of other people are not ours to read, and no manifest is so long
-        return False
+    return False
 
 
 def time_to_save(directory):
     """The time to write into a new manifest: now, or later if the clock is behind the newest one in the folder."""
-    found, _ = found_in(directory)
-    return max([time.time(), *(manifest.saved + 1e-3 for manifest in found[:1])])
+    return max([time.time(), *(manifest.saved + 1e-3 for manifest in found_in(directory)[0][:1])])
 
 
 def new_folder(directory, step):

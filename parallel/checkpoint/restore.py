@@ -19,9 +19,8 @@ CHECKED, READ = "the files of a checkpoint, which are checked", "the files of a 
 
 
 def newest(comm, directory, say=lambda line: None, best=False):
-    """The newest Checkpoint in a folder that is whole; None if the folder has no checkpoints. Collective over all ranks.
-    say: is told which are passed over, on each rank. best: take the one with the lowest value first, if any has one.
-    UserError if none of those there can be used, or read."""
+    """The newest Checkpoint in a folder that is whole; None if there are none, UserError if none of them can be used.
+    Collective. say: is told on each rank which are passed over. best: the one with the lowest value comes first."""
     manifests, passed_over = comm.bcast(on_root(comm, lambda: found_in(directory)))
     if best:
         manifests.sort(key=lambda manifest: (manifest.value is None, manifest.value))
@@ -93,8 +92,7 @@ class Checkpoint:
             shards = self._shards if name in wanted.divided else own
             found.arrays[name] = self._elements(net, shards, f"{participant}/{name}", pieces_of(net, slices)), slices
         for name in wanted.buffers:
-            pieces = [Piece.whole(layer, buffer) for layer, buffer in net.buffers]
-            parts = [self._elements(net, own, f"{participant}/{name}", [piece]) for piece in pieces]
+            parts = [self._elements(net, own, f"{participant}/{name}", [Piece.whole(*pair)]) for pair in net.buffers]
             found.buffers[name] = [part.reshape(buffer.block_shape) for part, (_, buffer) in zip(parts, net.buffers)]
         for name in wanted.terms:
             terms = [self._term(net, own, f"{participant}/{name}", layer, p) for layer, p, _ in net.reduction.places]

@@ -1,10 +1,9 @@
 """The files of a checkpoint, in HDF5: one of each rank.
 
-It has one flat dataset for each array of the rank's state, under the path `PARTICIPANT/NAME`, with the elements that this rank
-writes, one piece after another. The dataset `table` is a text in JSON, which says what the elements are: see `table_of`.
-Datasets `own/PARTICIPANT/NAME` are of use to this rank alone. The file of the first rank of a worker also has its logs,
-`logs/PARTICIPANT/NAME`. Datasets are contiguous and uncompressed, so that they are written and read without the HDF5 library,
-which would hold Python's global lock meanwhile.
+A flat dataset `PARTICIPANT/NAME` has the elements of an array that this rank writes, one piece after another; `table` says in
+JSON which they are (`table_of`). Datasets `own/PARTICIPANT/NAME` are of use to this rank alone; the first rank of a worker also
+writes its logs, `logs/PARTICIPANT/NAME`. Datasets are contiguous and uncompressed, so that they are written and read without
+the HDF5 library, which would hold Python's global lock meanwhile.
 """
 
 import hashlib
@@ -22,7 +21,7 @@ from gridgrad.nn.files.whole_files import number_of
 from gridgrad.parallel.checkpoint.pieces import Piece, sizes
 from gridgrad.parallel.placement.partition import Partition
 
-AT_ONCE = 1 << 24  # bytes that are written or hashed in one call
+AT_ONCE = 1 << 24  # bytes that are written in one call
 TABLE = "table"
 DTYPES = np.dtype(np.float32), np.dtype(np.float64)
 LONGEST_DIMENSION = 1 << 62
@@ -108,11 +107,8 @@ def write_shard(path, arrays, table):
 
 def sha256(path):
     """The SHA-256 of a file, in hexadecimal digits."""
-    found = hashlib.sha256()
     with open(path, "rb", buffering=0, opener=limits.ordinary) as file:
-        while part := file.read(AT_ONCE):
-            found.update(part)
-    return found.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class Shard:

@@ -39,7 +39,6 @@ def anneal(state, first, last, moves, random):
 def refine(graph, parts, k, epsilon=0.1, speeds=None, seed=0, moves=1_000_000):
     """The part of each vertex, int64 (V,), with at most the volume of `parts`. No part gets more work than `limits` says, or
     than it has already. The same arguments give the same partition. moves: some microseconds each."""
-    parts = graph.check_parts(parts, k)
     most = np.maximum(graph.limits(k, epsilon, speeds)[0], graph.part_weights(parts, k))
     return np.array(anneal(VerticesInParts(graph, parts, k, most), FIRST, LAST, moves, Random(seed)))
 
@@ -47,9 +46,8 @@ def refine(graph, parts, k, epsilon=0.1, speeds=None, seed=0, moves=1_000_000):
 class VerticesInParts:
     """A partition of a hypergraph, in plain lists, which Python reads faster than arrays."""
 
-    # A move takes a vertex, or all vertices of one of its nets in the same part, to the part of a neighbour. In the fine grain
-    # the latter are the channels of a filter at a rank, or all filters to which it applies a channel: moving only one of them
-    # would seldom gain anything. A move looks at all nets of its vertices, so these should be few.
+    # A move takes a vertex, or all vertices of one of its nets in the same part, to the part of a neighbour: in the fine grain
+    # the channels of a filter at a rank, or the filters to which it applies a channel, one of which alone would seldom gain.
 
     excess = 0.0  # of the parts at the beginning
 

@@ -6,9 +6,8 @@ for each layer and a column for each rank. A map is sent once from its owner to 
 layer. With n filters in a layer, n_r of them at rank r, and the R ranks of the set S owning the next layer, the layer sends
 n R - (the sum of n_r over r in S) maps.
 
-In `search` a move gives some filters of one layer from one rank to another: what it changes of the volume follows from the
-counts of the layer and of its two neighbours alone, so it takes a few microseconds. Ranks may become too full on the way, at a
-price.
+In `search` a move gives some filters of one layer from one rank to another. What that changes follows from the counts of the
+layer and of its two neighbours, so it takes a few microseconds. Ranks may become too full on the way, at a price.
 """
 
 from dataclasses import dataclass
@@ -109,8 +108,6 @@ def search(chain, speeds, epsilon=0.1, objective="volume", seed=0, moves=None):
     """Counts (layers, ranks) of small cost, in which no rank has more work than `capacities` says; TooFull if none was found.
     moves: how many to try, by default enough for VGG16. The same arguments give the same counts."""
     most = capacities(chain, speeds, epsilon)
-    if objective not in STATES:
-        raise ValueError(f"objective: {', '.join(STATES)}, not {objective}")
     if moves is None:
         moves = 100_000 if objective == "largest" else min(200_000 * len(most), 5_000_000)
     price = FULL * len(most) / (chain.work or 1.0)

@@ -1,10 +1,9 @@
 """A good partition of a network, with one call: what `--plan hypergraph` uses; and partitions in files, for `--plan FILE`.
 
-In a chain of layers the filters of a layer are interchangeable, so a search over their numbers finds the best partitions of the
-coarse grain. For other networks and the fine grain there is a partitioner of hypergraphs. It does better where the filters of
-each layer are joined to a few blocks, since a good partition gives a rank some consecutive filters with some channels. Such a
-hypergraph counts exactly what its partitions send and takes about a second: several numbers of blocks and seeds are tried, and
-the best is refined by annealing.
+In a chain of layers the filters of a layer are interchangeable, so the coarse grain is a search over their numbers (`chains`).
+For other networks and the fine grain there is a partitioner of hypergraphs. It does better where the filters of each layer are
+joined to a few blocks, since a good partition gives a rank some consecutive filters with some channels, and takes about a
+second: several numbers of blocks and seeds are tried, and the best is refined by annealing.
 """
 
 from contextlib import suppress
@@ -24,6 +23,7 @@ from gridgrad.parallel.partitioning.hypergraph import limits_of
 from gridgrad.parallel.partitioning.network_hypergraph import GRAINS, OBJECTIVES, measure, of_network
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH, Owners
 
+NEURON_BLOCKS = 64  # the most of a Linear layer, where hypergraphs are partitioned
 BLOCKS, LARGEST_BLOCK = (8, 16, 32), 0.35  # of a layer, at least; the most work of a block, in shares of a rank
 MOVES = 200_000  # of `refine`
 FINE_BLOCKS, FINE_MOVES = (8, 12, 16), 1_000_000  # of `fine_search`: blocks of the filters of a layer, and moves of `refine`
@@ -52,7 +52,6 @@ class PartitionSearch:
     objective: str = "volume"  # to minimise: the elements sent; "messages"; or "largest", what one rank sends and receives
     seed: int = 0
     seconds: dict | None = None  # as for `of_network`
-    neuron_blocks: int | None = 64  # the most blocks of a Linear layer, where hypergraphs are partitioned
 
     def __post_init__(self):
         if self.objective not in OBJECTIVES:
@@ -91,7 +90,7 @@ class PartitionSearch:
         share = max(1, most.min() / (1 + self.epsilon))
         for least in BLOCKS:
             blocks = {name: max(least, ceil(some / (LARGEST_BLOCK * share))) for name, some in work.items()}
-            neurons = {name: min(most, self.neuron_blocks or most) for name, most in blocks.items()}
+            neurons = {name: min(most, NEURON_BLOCKS) for name, most in blocks.items()}
             model = of_network(self.net, "coarse", blocks, neurons, self.seconds)
             yield from ((model, method(model, self.ranks, self.speeds)) for method in (naive.layer_wise, naive.incremental))
             given = model.hypergraph, self.ranks, self.epsilon, self.speeds, self.seed
@@ -104,7 +103,7 @@ class PartitionSearch:
     def fine(self):
         """The best Owners of the fine grain, of which the partitions of the coarse grain are some."""
         found = [self.coarse()]
-        blocks = partial(of_network, self.net, "fine", neuron_blocks=self.neuron_blocks, seconds=self.seconds)
+        blocks = partial(of_network, self.net, "fine", neuron_blocks=NEURON_BLOCKS, seconds=self.seconds)
         with suppress(mt_kahypar.Overfilled):
             given = self.ranks, self.epsilon, self.speeds, self.objective, self.seed
             found.insert(0, fine_search(blocks, *given, moves=MOVES))

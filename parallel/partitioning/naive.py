@@ -85,14 +85,14 @@ def _contiguous(work, speeds):
     """Where the layers of each rank end, int (ranks,). work: of each layer. The largest work / speed is the least; of several
     such divisions it is the one with the least sum of work^2 / speed."""
     before = np.concatenate(([0], np.cumsum(work, dtype=float)))
+    loads = before[None, :] - before[:, None]  # [start, stop]
+    loads[np.tri(len(before), k=-1, dtype=bool)] = np.inf
 
-    def best(cost, join):
-        """The ends with the least join of the ranks' costs. cost: a function of a rank and of works that it may have."""
+    def best(costs, join):
+        """The ends with the least join of the ranks' costs. costs: for each rank [start, stop], or inf."""
         least, chosen = np.where(np.arange(len(before)) == 0, 0.0, np.inf), []
-        for rank in range(len(speeds)):
-            mine = before[None, :] - before[:, None]  # [start, stop]
-            joined = join(least[:, None], np.where(mine >= 0, cost(rank, mine), np.inf))
-            joined[np.tri(len(before), k=-1, dtype=bool)] = np.inf
+        for cost in costs:
+            joined = join(least[:, None], cost)
             chosen.append(joined.argmin(axis=0))
             least = joined.min(axis=0)
         ends = [len(work)]
@@ -100,6 +100,6 @@ def _contiguous(work, speeds):
             ends.insert(0, int(starts[ends[0]]))
         return np.array(ends), least[-1]
 
-    _, most = best(lambda rank, mine: mine / speeds[rank], np.maximum)
+    _, most = best((loads / speed for speed in speeds), np.maximum)
     allowed = most * (1 + 1e-12)
-    return best(lambda rank, mine: np.where(mine / speeds[rank] <= allowed, mine**2 / speeds[rank], np.inf), np.add)[0]
+    return best((np.where(loads / speed <= allowed, loads**2 / speed, np.inf) for speed in speeds), np.add)[0]

@@ -17,12 +17,11 @@ forward for a sample; backward the same travels back:
 
 from dataclasses import dataclass, field
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 
 from gridgrad.nn.network_summary import flops
-from gridgrad.parallel.partitioning.hypergraph import Hypergraph, from_pairs
+from gridgrad.parallel.partitioning.hypergraph import Hypergraph
 from gridgrad.parallel.placement.layer_kinds import kind_of
 from gridgrad.parallel.plans.hypergraph import Owners
 
@@ -83,8 +82,6 @@ def of_network(net, grain="coarse", filter_blocks=None, neuron_blocks=64, second
     # filters of the layer in front divide the channels. seconds: {layer name: time of its share of a step}, of any layers, for
     # the weights; None for operations. with_input: whether vertices own and send the minibatch: one, or in the fine grain one
     # for each channel. Else each rank reads what it needs. with_loss: whether the outputs travel to a vertex of the loss.
-    if grain not in GRAINS:
-        raise ValueError(f"grain '{grain}' is unknown: use {' or '.join(GRAINS)}")
     if net.input_shape is None:
         raise ValueError("a network needs an input_shape so that its hypergraph can be made")
     walk = _Walk(grain == "fine", filter_blocks, neuron_blocks, seconds)
@@ -97,8 +94,8 @@ def of_network(net, grain="coarse", filter_blocks=None, neuron_blocks=64, second
         raise ValueError("the network has no layer with weights, so there is no work to divide")
     loss = None
     if with_loss:
-        (loss,) = walk.vertices(np.zeros(1, np.int64))
-        walk.needs(last, lambda array: _all_by_all(len(array.sources), loss + np.zeros(1, np.int64)))
+        (loss,) = vertices = walk.vertices(np.zeros(1))
+        walk.all_need_all(last, vertices)
     return walk.result(inputs, loss)
 
 
@@ -151,13 +148,15 @@ def star(model, parts, ranks):
 
 @dataclass(eq=False)
 class _Array:
-    """The activations between two layers. A Flatten turns each channel into consecutive features; its owner stays."""
+    """The activations between two layers, or partial sums. A Flatten turns each channel into consecutive features; its owner
+    stays."""
 
     name: str  # of the layer that owns them
     shape: tuple  # of a sample
     owners: np.ndarray  # the vertex of each channel, or FREE
     unpooled: int  # the elements of a channel where a layer with weights made it
-    users: list = field(default_factory=list)  # see `_Walk.needs`
+    are_sums: bool = False
+    users: list = field(default_factory=list)  # [(positions in `sources`, as many vertices that need their channels)]
 
     def __post_init__(self):
         # The vertices that own channels, in ascending order, and the position of each channel's owner among them.
@@ -184,13 +183,6 @@ class _Array:
         """What a layer makes of it that keeps each channel where it is. shape: of a sample of its output."""
         return _Array(self.name, shape, self.owners, self.unpooled)
 
-    def nets(self):
-        """The _Nets of its channels, one for each vertex that owns some."""
-        found = [(np.arange(len(self.sources)), self.sources)] + [users(self) for users in self.users]
-        numbers, pins = (np.concatenate(some) for some in zip(*found))
-        channels, elements = np.bincount(self.source_of_channel), prod(self.shape) // len(self.owners)
-        return _Nets(self.name, numbers, pins, channels * elements, channels * self.unpooled, self.sources, False)
-
 
 class _Walk:
     """Goes through the layers, makes the vertices, and keeps for each array which vertices need it. fine: the grain."""
@@ -199,7 +191,7 @@ class _Walk:
         self.fine, self.filter_blocks, self.neuron_blocks, self.seconds = fine, filter_blocks, neuron_blocks, seconds
         self.outputs, self.pairs = {}, {}
         self.weights, self.count = [], 0  # the weights of the vertices so far, a list of arrays; their number
-        self.sent = []  # the arrays that somebody needs, and the partial sums, each a function that returns its _Nets
+        self.sent = []  # the arrays that somebody needs
 
     def vertices(self, weights):
         """New vertices with these weights; returns their numbers."""
@@ -207,12 +199,18 @@ class _Walk:
         self.count += len(weights)
         return np.arange(self.count - len(weights), self.count)
 
-    def needs(self, array, users):
-        """Note that vertices need channels of an array. users: a function of it that returns positions in array.sources, and as
-        many vertices that need the channels of these sources."""
-        if not array.users and not array.is_free:
-            self.sent.append(array.nets)
-        array.users.append(users)
+    def needs(self, array, positions, vertices):
+        """Note that each of these vertices needs the channels of the source at a position in `array.sources`."""
+        if array.is_free:
+            return
+        if not array.users:
+            self.sent.append(array)
+        array.users.append((positions, vertices))
+
+    def all_need_all(self, array, vertices):
+        """Note that each of these vertices needs all channels."""
+        sources = np.arange(len(array.sources))
+        self.needs(array, np.repeat(sources, len(vertices)), np.tile(vertices, len(sources)))
 
     def through(self, layers, array):
         """The output of layers, an _Array, for their input."""
@@ -224,7 +222,7 @@ class _Walk:
         """The output of a layer whose outputs each need all inputs: blocks of them are vertices, at most `most`."""
         column = _blocks(layer, most)
         vertices = self.vertices(self.work(layer, shape) * np.bincount(column) / layer.outputs)
-        self.needs(array, lambda array: _all_by_all(len(array.sources), vertices))
+        self.all_need_all(array, vertices)
         return self.outputs_at(layer, shape, vertices[column])
 
     def with_pairs(self, layer, array, shape):
@@ -236,10 +234,9 @@ class _Walk:
         share = np.outer(np.bincount(row), sizes) / (layer.inputs * layer.outputs)
         table = self.vertices((work * share).ravel()).reshape(share.shape)
         self.pairs[layer.name] = row, column, table
-        self.needs(array, lambda _: (np.repeat(np.arange(len(table)), table.shape[1]), table.ravel()))
-        filters, costs = np.arange(len(vertices)), sizes * prod(shape[:-1])
-        numbers, pins = (np.concatenate(some) for some in ((filters, np.tile(filters, len(table))), (vertices, table.ravel())))
-        self.sent.append(lambda: _Nets(f"{layer.name} sums", numbers, pins, costs, costs, vertices, True))
+        self.needs(array, np.repeat(np.arange(len(table)), table.shape[1]), table.ravel())
+        sums = _Array(f"{layer.name} sums", shape, vertices[column], prod(shape[:-1]), are_sums=True)
+        self.needs(sums, np.tile(np.arange(len(vertices)), len(table)), table.ravel())
         return self.outputs_at(layer, shape, vertices[column])
 
     def outputs_at(self, layer, shape, vertices):
@@ -265,34 +262,26 @@ class _Walk:
         return array.after(shape)
 
     def result(self, inputs, loss):
-        """The NetworkHypergraph of what has been noted."""
-        sent = [nets() for nets in self.sent]
-        counts, pins = (np.array([len(getattr(nets, name)) for nets in sent], int) for name in ("roots", "pins"))
-        first = np.repeat(np.cumsum(counts) - counts, pins)
-        all_of = lambda name: np.concatenate([np.zeros(0, np.int64), *(getattr(nets, name) for nets in sent)])  # noqa: E731
-        graph = from_pairs(
-            np.rint(np.concatenate(self.weights)).astype(np.int64), all_of("costs"), all_of("numbers") + first, all_of("pins"),
-            roots=all_of("roots"), reduces=np.repeat(np.array([nets.are_sums for nets in sent], bool), counts),
-            groups=np.repeat(np.arange(len(sent)), counts), group_names=tuple(nets.name for nets in sent) or ("",),
+        """The NetworkHypergraph of what has been noted: a net for each vertex that owns channels of an array."""
+        joined = lambda arrays: np.concatenate([np.zeros(0, np.int64), *arrays])  # noqa: E731
+        counts = np.array([len(array.sources) for array in self.sent], int)
+        nets, pins = [], []  # net nets[i] has the vertex pins[i]; some are given several times
+        for array, first in zip(self.sent, np.cumsum(counts) - counts):
+            for positions, vertices in ((np.arange(len(array.sources)), array.sources), *array.users):
+                nets.append(first + positions)
+                pins.append(vertices)
+        keys = np.sort(joined(nets) * self.count + joined(pins))
+        nets, pins = np.divmod(keys[np.diff(keys, prepend=-1) > 0], self.count)
+        channels = [np.bincount(array.source_of_channel) for array in self.sent]
+        elements = [prod(array.shape) // len(array.owners) for array in self.sent]
+        graph = Hypergraph(
+            np.rint(np.concatenate(self.weights)).astype(np.int64), joined(map(np.multiply, channels, elements)),
+            np.concatenate(([0], np.cumsum(np.bincount(nets, minlength=counts.sum())))), pins,
+            joined(array.sources for array in self.sent), np.repeat(np.array([a.are_sums for a in self.sent], bool), counts),
+            np.repeat(np.arange(len(counts)), counts), tuple(array.name for array in self.sent) or ("",),
         )  # fmt: skip
-        return NetworkHypergraph(graph, self.outputs, self.pairs, inputs, loss, all_of("unpooled"))
-
-
-class _Nets(NamedTuple):
-    """The nets of one array, or of the partial sums of one layer: a group of a Hypergraph, whose names the fields have."""
-
-    name: str
-    numbers: np.ndarray  # pins[i] is a vertex of the net numbers[i] of this group
-    pins: np.ndarray
-    costs: np.ndarray
-    unpooled: np.ndarray  # as for NetworkHypergraph
-    roots: np.ndarray
-    are_sums: bool
-
-
-def _all_by_all(sources, vertices):
-    """Each of the vertices needs the channels of each source."""
-    return np.repeat(np.arange(sources), len(vertices)), np.tile(vertices, sources)
+        unpooled = joined(number * array.unpooled for number, array in zip(channels, self.sent))
+        return NetworkHypergraph(graph, self.outputs, self.pairs, inputs, loss, unpooled)
 
 
 def _blocks(layer, most):

@@ -93,7 +93,7 @@ class Sparse(FullyConnected):
         vertices = walk.vertices(work * filled / max(1, filled.sum()))
         feature, output = np.nonzero(layer.pattern)
         channel = feature // (layer.inputs // len(array.owners))
-        walk.needs(array, lambda array: (array.source_of_channel[channel], vertices[output]))
+        walk.needs(array, array.source_of_channel[channel], vertices[output])
         return walk.outputs_at(layer, shape, vertices)
 
 
@@ -263,7 +263,7 @@ class ResponseNormalisation(ByChannel):
         near = [indices(layer.neighbours(slice(c, c + 1), channels)) for c in range(channels)]
         channel = np.concatenate(near) // (channels // len(array.owners))
         owner = np.repeat(array.owners_of_features, [len(some) for some in near])
-        walk.needs(array, lambda array: (array.source_of_channel[channel], owner))
+        walk.needs(array, array.source_of_channel[channel], owner)
         return super().channels(walk, layer, array, shape)
 
 
@@ -311,7 +311,7 @@ class Added(LayerKind):
             return branch.after(shape)
         owners = branch.owned(layer)
         channel = np.arange(shape[-1]) // (shape[-1] // len(shortcut.owners))
-        walk.needs(shortcut, lambda shortcut: (shortcut.source_of_channel[channel], owners))
+        walk.needs(shortcut, shortcut.source_of_channel[channel], owners)
         return walk.made_by(layer, shape, owners)
 
 

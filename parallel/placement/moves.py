@@ -1,8 +1,8 @@
 """The table of moves: how an array is brought from one placement along an axis of the grid to another.
 
-Each row is a class of Move, which says how it is executed, by which collective (`parallel/grid/collectives.py`, by the name in
-`kind`), and how many elements a rank sends. `MOVES` at the end is the table; the plan "marques" adds the rows of its master.
-Training, the sums of gradients, the byte formulas, the cost model and the planner all use it.
+Each row is a class of Move, which says how it is executed, by which collective (`kind`, a name in
+`parallel/grid/collectives.py`), and how many elements a rank sends. `MOVES` at the end is the table; "marques" adds the rows of
+its master. Training, the sums of gradients, the byte formulas, the cost model and the planner all use it.
 """
 
 from collections import Counter
@@ -101,16 +101,10 @@ class Move:
         return isinstance(self.source, PartialShard) and bool((self.outgoing.holders > 1).any())
 
     def inside(self, dim, inner, outer):
-        """The index of what this rank holds in the Partition `inner`, in an array of what it holds in `outer` of a dimension;
-        where `outer` is None that is all of it."""
+        """The index of this rank's part of the Partition `inner` in an array of its part of `outer`, or of all if None."""
         rank = self.group.rank
         held = slice(0, inner.length) if outer is None else outer.part(rank)
         return index_of(dim, positions(inner.part(rank), held))
-
-
-def in_order(parts, ends):
-    """Whether parts, which end there, lie one after another."""
-    return all(not size(part) or isinstance(part, slice) and part.stop == end for part, end in zip(parts, ends))
 
 
 class Blocks:
@@ -122,8 +116,9 @@ class Blocks:
         self.row = prod(resized(shape, dim, 1))  # elements for one index of the dimension
         self.kept = None if own is None else index_of(dim, parts[own])
         self.counts = [0 if rank == own else length * self.row for rank, length in enumerate(lengths)]
-        self.total = sum(self.counts)
-        self.is_flat = own is None and dim == 0 and self.total == prod(shape) and in_order(parts, accumulate(lengths))
+        self.total, ends = sum(self.counts), accumulate(lengths)
+        in_order = all(not size(part) or isinstance(part, slice) and part.stop == end for part, end in zip(parts, ends))
+        self.is_flat = own is None and dim == 0 and self.total == prod(shape) and in_order
         stops, self.cuts = accumulate(self.counts), {}  # {rank: (index in the array, slice of the buffer, shape)}
         for rank, (part, stop, count) in enumerate(zip(parts, stops, self.counts, strict=True)):
             if count and not self.is_flat:
@@ -164,8 +159,7 @@ class AllGather(Move):
         out, blocks = space("out", self.there, x.dtype), self.received_blocks
         arriving = out if blocks.is_flat else space("receive", (blocks.total,), x.dtype)
         self.gather(self.group, x, arriving, blocks.counts, layer)
-        if not blocks.is_flat:
-            blocks.unpack(arriving, out)
+        blocks.unpack(arriving, out)
         return out
 
     def in_place(self, flat, space, layer):
@@ -248,25 +242,19 @@ class Exchange(Move):
 
     kind = "exchange"
 
-    @cached_property
-    def sent_parts(self):
-        """For each rank, the indices of the whole dimension that this rank sends to it, or keeps if it is its own."""
-        return common_parts(self.outgoing, self.incoming, self.group.rank)[0]
-
-    @cached_property
-    def received_parts(self):
-        """For each rank, the indices of the whole dimension that this rank receives from it, or keeps."""
-        return common_parts(self.incoming, self.outgoing, self.group.rank)[0]
+    def __init__(self, group, source, target, here, samples):
+        super().__init__(group, source, target, here, samples)
+        # For each rank, the indices of the whole dimension that this rank sends to it, and receives from it; its own it keeps.
+        self.sent_parts, self._sent_positions = common_parts(self.outgoing, self.incoming, group.rank)
+        self.received_parts, self._received_positions = common_parts(self.incoming, self.outgoing, group.rank)
 
     @cached_property
     def sent_blocks(self):
-        parts = common_parts(self.outgoing, self.incoming, self.group.rank)[1]
-        return Blocks(self.here, self.source.dim, parts, own=self.group.rank)
+        return Blocks(self.here, self.source.dim, self._sent_positions, own=self.group.rank)
 
     @cached_property
     def received_blocks(self):
-        parts = common_parts(self.incoming, self.outgoing, self.group.rank)[1]
-        return Blocks(self.there, self.source.dim, parts, own=self.group.rank)
+        return Blocks(self.there, self.source.dim, self._received_positions, own=self.group.rank)
 
     @cached_property
     def has_gaps(self):

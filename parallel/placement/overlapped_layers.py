@@ -16,6 +16,9 @@ from gridgrad.parallel.placement.partition import positions, size
 class Overlapped(Layer):
     """move: the Redistribute. layer: the one behind it, with this rank's block of the weights."""
 
+    # `start_back` computes the gradient of what has arrived and begins to send it back. `finish_back` takes what that returned,
+    # and returns the gradient of what this rank had before the move.
+
     output_may_be_overwritten = True
 
     def __init__(self, move, layer):
@@ -35,14 +38,6 @@ class Overlapped(Layer):
         context.run(self, "gradients", dy)
         return self.finish_back(started, context)
 
-    def start_back(self, dy, context):
-        """Compute the gradient of what has arrived and begin to send it back; returns what `finish_back` takes."""
-        raise NotImplementedError
-
-    def finish_back(self, started, context):
-        """The gradient of what this rank had before the move."""
-        raise NotImplementedError
-
 
 class HaloConv2d(Overlapped):
     """A Conv2d of a rank's rows or columns of images, padded as within the whole images. The move brings the halo: from the
@@ -50,19 +45,15 @@ class HaloConv2d(Overlapped):
 
     def __init__(self, move, layer):
         super().__init__(move, layer)
-        self.dim = move.source.dim
-        self.inner = self._inner()
-
-    def _inner(self):
-        """The slice of this rank's output rows (or columns) whose windows cover only input rows that this rank owns itself."""
-        window, rank = self.layer.window, self.group.rank
-        owned, needed = self.move.source.partition, self.move.target.partition
+        window, rank, self.dim = layer.window, self.group.rank, move.source.dim
+        owned, needed = move.source.partition, move.target.partition
         kept = owned.intersection(rank, needed, rank)
         own = positions(kept, needed.part(rank))  # the owned rows, counted from the first needed row
         dim, length = self.dim, needed.size(rank)
         looks = [window.input_part(dim, slice(i, i + 1), length) for i in range(window.outputs(dim, length))]
         inside = [i for i, seen in enumerate(looks) if size(kept) and seen.start >= own.start and seen.stop <= own.stop]
-        return slice(inside[0], inside[-1] + 1) if inside else slice(0, 0)
+        # this rank's output rows, or columns, whose windows cover only input rows that it owns itself
+        self.inner = slice(inside[0], inside[-1] + 1) if inside else slice(0, 0)
 
     def forward(self, x, context):
         """Computes the outputs that need no halo while it arrives, then those at the borders."""

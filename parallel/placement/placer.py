@@ -1,8 +1,8 @@
 """The Placer turns the layers of a serial network into those of one rank, and inserts the redistributions between them.
 
-With an axis `stage`, each chunk of consecutive layers is on one rank of that axis: all of its parameters and buffers, and all
-samples of the network's input or outputs where it is the first or last chunk. Other ranks hold empty blocks of these arrays.
-Between chunks activations travel in the placement that they have along the other axes.
+With an axis `stage`, each chunk of consecutive layers is on one rank of that axis, with all samples of the network's input or
+outputs where it is the first or last one. Other ranks hold empty blocks of these arrays. Between chunks activations travel in
+the placement that they have along the other axes.
 """
 
 from copy import copy
@@ -103,7 +103,7 @@ class Placer:
         self.order = outer + ((axis,) if target.dim == N else ())
 
     def redistribution(self, axis, target, kind=Redistribute):
-        """The Redistribute, or `kind` of it, of the activations at this point to a placement along an axis."""
+        """The Redistribute, or `kind` of it, of the activations at this point."""
         return kind(self.grid.group(axis), self.at[axis], target, self.shape, self.rows_along(axis))
 
     def whole_values(self, name):
@@ -126,7 +126,7 @@ class Placer:
     # ----- placing layers
 
     def place(self, layers):
-        """Place the layers one after another. ValueError for a kind of layer for which there is no rule."""
+        """Place layers one after another. ValueError for a kind without a rule."""
         for layer in layers:
             kind_of(layer).place(self, layer)
             self.shape = layer.output_shape(self.shape)
@@ -188,8 +188,8 @@ class Placer:
         return mine, parts, halos
 
     def branches(self, branches, name, whole_channels):
-        """Place the branches of a layer: a Placer for each, which end as the first does, without partial sums. whole_channels:
-        they end with all channels on every rank, unless the plan leaves those of each branch at their owners."""
+        """Place the branches of a layer: returns a Placer for each, which end as the first does, without partial sums, and with
+        all channels on every rank if `whole_channels` says so and the plan does not leave them at their owners."""
         axes = self.of_axis.items()
         begins = {axis: plan.starts_of_branches(self, axis, branches, name, not whole_channels) for axis, plan in axes}
         apart = {axis for axis, plan in axes if whole_channels and plan.divides_apart}

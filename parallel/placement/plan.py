@@ -61,9 +61,13 @@ class Plan:
         if owners is not None and not isinstance(owners, Mapping):
             raise ValueError(f"owners: with '{self.word}' they are a dict {{name of a layer: Partition}}; an Owners is for the "
                              "plan hypergraph")  # fmt: skip
-        outputs, ranks = {layer.name: layer.weight.shape[OUTPUTS] for layer in layers}, grid.sizes[MODEL]
-        owners = {name: as_partition(name, found, ranks) for name, found in (owners or {}).items()}
-        for name, partition in owners.items():
+        outputs, ranks, found = {layer.name: layer.weight.shape[OUTPUTS] for layer in layers}, grid.sizes[MODEL], {}
+        for name, given in (owners or {}).items():
+            try:
+                partition = found[name] = given if isinstance(given, Partition) else Partition.owned(given, ranks)
+            except ValueError:
+                words = "must be a Partition, or a list with one rank for each output"
+                raise ValueError(f"owners: those of layer {name} {words}") from None
             if name not in outputs:
                 raise ValueError(f"owners: there is no layer {name} with weights")
             if (partition.length, partition.ranks) != (outputs[name], ranks):
@@ -71,7 +75,7 @@ class Plan:
                                  f"the partition is of {partition.length} over {partition.ranks}")  # fmt: skip
             if not partition.is_exact_cover:
                 raise ValueError(f"owners: each output of layer {name} must belong to exactly one rank")
-        return owners if ranks > 1 else {}
+        return found if ranks > 1 else {}
 
     # ----- placing a layer with weights, for a Placer
 
@@ -122,18 +126,6 @@ class Plan:
 
     def __repr__(self):
         return f"<plan {self.word}>"
-
-
-def as_partition(name, owners, ranks):
-    """The Partition given as such or as a list with the owner of each output. ValueError if it is neither."""
-    if isinstance(owners, Partition):
-        return owners
-    try:
-        return Partition.owned(owners, ranks)
-    except ValueError:
-        raise ValueError(
-            f"owners: those of layer {name} must be a Partition, or a list with one rank for each output"
-        ) from None
 
 
 def output_columns(placer, axis, layer):

@@ -35,6 +35,9 @@ from gridgrad.parallel.placement.plan import OUTPUTS, Plan
 from gridgrad.parallel.placement.redistribute import Redistribute
 from gridgrad.parallel.plans.marques import AddBias, with_weight
 
+HYPERGRAPH = "hypergraph"  # the word of the plan
+MOST_PRODUCTS = 8  # into which the pairs of a layer at one rank are divided
+
 
 @dataclass(frozen=True, eq=False)
 class Owners:
@@ -79,9 +82,6 @@ class Owners:
         return {name: Partition.owned(owners, self.ranks) for name, owners in self.outputs.items()}
 
 
-MOST_PRODUCTS = 8  # into which the pairs of a layer at one rank are divided
-
-
 class Pairs(Parameter):
     """A weight (.., inputs, outputs) as an array (.., inputs x outputs), of which a rank may hold any pairs."""
 
@@ -95,15 +95,14 @@ class Pairs(Parameter):
         return self.weight.shape
 
     def initialise(self, seed, stream):
-        """As the serial weight, one input at a time, because random numbers are drawn in whole rows."""
+        """As the serial weight, of all outputs of the inputs that it has, because random numbers are drawn in whole rows."""
         outputs = self.weight.shape[-1]
         rows, columns = np.divmod(indices(self.index[-1]), outputs)
-        for where in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows)) + 1) if len(rows) else ():
-            row = slice(int(rows[where[0]]), int(rows[where[0]]) + 1)
-            drawn = self.weight.placed(Block((*self.index[:-1], row, slice(0, outputs))))
-            drawn.value = xp.empty(drawn.block_shape, self.value.dtype)
-            drawn.initialise(seed, stream)
-            self.value[..., where[0] : where[-1] + 1] = drawn.value[..., 0, to_device(columns[where])]
+        inputs, rows = np.unique(rows, return_inverse=True)
+        drawn = self.weight.placed(Block((*self.index[:-1], inputs, slice(0, outputs))))
+        drawn.value = xp.empty(drawn.block_shape, self.value.dtype)
+        drawn.initialise(seed, stream)
+        self.value[...] = drawn.value[..., to_device(rows), to_device(columns)]
 
 
 class Product:
@@ -114,7 +113,6 @@ class Product:
         kernel = [slice(0, n) for n in layer.weight.shape[:-2]]
         self.block = layer.placed(weight=Block((*kernel, inputs, outputs)), bias=Block((EMPTY,)))
         self.rows, self.columns = (index_of(C, positions(part, whole)) for part, whole in ((inputs, needed), (outputs, made)))
-        self.is_whole = (len(inputs), len(outputs)) == (len(needed), len(made))
         rows, columns = np.divmod(held, layer.outputs)
         inside = np.flatnonzero(np.isin(rows, inputs) & np.isin(columns, outputs))
         self.held = to_device(inside)
@@ -125,30 +123,21 @@ class Product:
         kept.kernel = kept.workspace("kernel", self.block.weight.block_shape, pairs.dtype)
         kept.kernel.fill(0)
         kept.kernel[self.at] = pairs[..., self.held]
-        return self.attached(context).forward(self._part(x, self.rows, "x", context), context)
+        return self.attached(context).forward(xp.ascontiguousarray(x[self.rows]), context)
 
     def gradients(self, dy, gradient, context):
         block = self.attached(context)
-        block.gradients(self._part(dy, self.columns, "dy", context), context)
+        block.gradients(xp.ascontiguousarray(dy[self.columns]), context)
         gradient[..., self.held] = block.weight.grad[self.at]
 
     def input_gradient(self, dy, context):
-        return self.attached(context).input_gradient(self._part(dy, self.columns, "dy", context), context)
+        return self.attached(context).input_gradient(xp.ascontiguousarray(dy[self.columns]), context)
 
     def attached(self, context):
         """The block with the weight that a context keeps."""
         kept = context[self.block]
         self.block.bias.value = self.block.bias.grad = kept.kernel.reshape(-1)[:0]
         return with_weight(self.block, kept.kernel, kept)
-
-    def _part(self, array, where, name, context):
-        """The channels of an array that the rectangle has, as a contiguous array."""
-        part = array[where]
-        if self.is_whole or part.flags.c_contiguous:
-            return part
-        packed = context[self.block].workspace(f"part of {name}", part.shape, part.dtype)
-        xp.copyto(packed, part)
-        return packed
 
 
 class PairedLayer(Layer):
@@ -159,7 +148,7 @@ class PairedLayer(Layer):
 
     def __init__(self, pairs, products, needed, made, after):
         self.pairs, self.products, self.needed, self.made, self.after = pairs, products, needed, made, after
-        self.parameters = (pairs,)
+        self.parameters, self.is_one = (pairs,), len(products) == 1  # which then has all that is needed and made
 
     def give_name(self, name):
         self.name = name
@@ -168,18 +157,12 @@ class PairedLayer(Layer):
 
     def forward(self, x, context):
         context[self].shape = x.shape
-        results = ((product, product.forward(x, self.pairs.value, context)) for product in self.products)
         if self.is_one:
-            return next(results)[1]
+            return self.products[0].forward(x, self.pairs.value, context)
         y = context[self].workspace("y", (len(x), *self.after[:-1], self.made), x.dtype)
-        for product, result in results:
-            y[product.columns] = result
+        for product in self.products:
+            y[product.columns] = product.forward(x, self.pairs.value, context)
         return y
-
-    @property
-    def is_one(self):
-        """Whether one product is all the rank has."""
-        return len(self.products) == 1 and self.products[0].is_whole
 
     def gradients(self, dy, context):
         for product in self.products:
@@ -233,9 +216,6 @@ def rectangles(owned):
         members[a] = np.sort(np.concatenate([members[a], members.pop(b)]))
         patterns, counts = np.delete(patterns, b, 0), np.delete(counts, b)
     return [(np.flatnonzero(pattern), found) for pattern, found in zip(patterns, members, strict=True)]
-
-
-HYPERGRAPH = "hypergraph"
 
 
 class PartitionOfNetwork(Plan):
@@ -308,10 +288,15 @@ class PartitionOfNetwork(Plan):
     def join(self, placer, axis, branches, name):
         """The concatenated channels are where those of the branches are."""
         apart = [branch for branch in branches if branch.at[axis] == Replicate()]
-        if len(apart) < len(branches):
-            for branch in apart:  # of what every rank has, each takes a part
-                branch.move(axis, branch.shard(axis, C), name)
-            placer.at[axis] = Shard(C, side_by_side([branch.at[axis].partition for branch in branches]))
+        if len(apart) == len(branches):
+            return
+        for branch in apart:  # of what every rank has, each takes a part
+            branch.move(axis, branch.shard(axis, C), name)
+        partitions = [branch.at[axis].partition for branch in branches]
+        offsets = np.cumsum([0, *(partition.length for partition in partitions)])
+        parts = zip(*(partition.parts for partition in partitions))
+        joined = [np.concatenate([indices(part) + offset for part, offset in zip(of_rank, offsets)]) for of_rank in parts]
+        placer.at[axis] = Shard(C, Partition.of(int(offsets[-1]), joined))
 
     def finish(self, placer, axis):
         """Bring all outputs of the network to the rank that computes the loss."""
@@ -347,14 +332,6 @@ def needed_and_made(owners, layer):
     pairs = owners.pairs[layer.name]
     mine = [pairs == rank for rank in range(owners.ranks)]
     return [Partition.of(pairs.shape[dim], tuple(np.flatnonzero(held.any(1 - dim)) for held in mine)) for dim in (0, 1)]
-
-
-def side_by_side(partitions):
-    """The Partition of dimensions that are joined one after another."""
-    offsets = np.cumsum([0, *(partition.length for partition in partitions)])
-    parts = zip(*(partition.parts for partition in partitions))
-    joined = (np.concatenate([indices(part) + offset for part, offset in zip(of_rank, offsets)]) for of_rank in parts)
-    return Partition.of(int(offsets[-1]), tuple(joined))
 
 
 # ----- cutting a placed network for a pipeline

@@ -101,10 +101,8 @@ class HandIn(MasterMove):
             part = self.partition.part(rank)
             if not size(part):  # a rank without kernels has no samples either, so that its block does not fit
                 continue
-            if self.adds:
-                out[index_of(self.dim, part)] += block
-            else:
-                out[index_of(self.dim, part)] = block
+            index = index_of(self.dim, part)
+            out[index] = out[index] + block if self.adds else block
         return out
 
     @property

@@ -2,17 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from numbers import Integral, Real
 
 import numpy as np
 
+from gridgrad.nn.sequence import shapes
 from gridgrad.parallel.grid.process_grid import MODEL, STAGE
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.partition import Split
 from gridgrad.parallel.placement.placer import Placer, at_stage
 from gridgrad.parallel.placement.plan import weighted
-from gridgrad.parallel.plans.fewest_bytes import feature_sizes, fewest_bytes
-from gridgrad.parallel.plans.plans import FEWEST_BYTES, PLANS, by_axis, candidates, words_of
+from gridgrad.parallel.plans.plans import FEWEST_BYTES, PLANS, by_axis, candidates, fewest_bytes, words_of
 
 LARGEST = 1e100  # bound of a share, so that sums and products of shares stay finite
 
@@ -47,7 +48,8 @@ def place(net, grid, plan, shares=None, owners=None, cuts=(), places=(0,)):
     layers, shape = checked(net)
     words = words_of(plan, layers)
     allowed = [candidates(layer.kind) if word == FEWEST_BYTES else (word,) for word, layer in zip(words, layers, strict=True)]
-    words = fewest_bytes(feature_sizes(net, shape), grid.sizes[MODEL], allowed)
+    sizes = {layer: (prod(before), prod(after)) for layer, before, after in shapes(net.layers, shape)}
+    words = fewest_bytes([sizes[layer] for layer in layers], grid.sizes[MODEL], allowed)
     for word in dict.fromkeys(words):
         PLANS[word].check(plan, grid)
     owners = PLANS[words[0]].checked_owners(owners, layers, grid)

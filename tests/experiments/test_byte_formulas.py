@@ -9,7 +9,7 @@ from gridgrad.experiments.common import byte_formulas
 from gridgrad.experiments.parts.explain_report import least_sum
 from gridgrad.nn import MSE, SGD, Linear, ReLU, Sequential
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.plans.fewest_bytes import fewest_bytes
+from gridgrad.parallel.plans.plans import fewest_bytes
 from tests.mpi import mpi
 from tests.parallel.equality import grids
 
