@@ -358,7 +358,7 @@ def test_a_function_that_reads_back_or_depends_on_the_host_is_no_graph(monkeypat
 
 @pytest.mark.parametrize("reads", ["first", "second", "second, by to_host", "neither"])
 def test_a_function_that_follows_finds_what_the_newest_one_left(monkeypatch, reads):
-    """Whether they are graphs or not, with inputs of two sizes in turn."""
+    """Whether they are graphs or not, with inputs of two sizes and two keys in turn."""
     monkeypatch.setenv("GRIDGRAD_GRAPH", "1")
     device.use("stand-in")
     left = {}
@@ -372,9 +372,9 @@ def test_a_function_that_follows_finds_what_the_newest_one_left(monkeypatch, rea
         read = {"second": lambda: float(y[0]), "second, by to_host": lambda: to_host(y)[0].item()}.get(reads, lambda: y)
         return left["doubled"] + read()
 
-    for step in range(10):
+    for step in range(20):
         x, y = (to_device(np.arange(2.0 + step % 2) + step * number) for number in (1, 10))
-        graphs.run(first, "first", x)
+        graphs.run(first, f"first {step % 4 // 2}", x)
         found, host = graphs.run(second, "second", y, follows=True), [*map(to_host, (x, y))]
         assert np.array_equal(to_host(found), 2 * host[0] + (host[1][0] if "second" in reads else host[1]))
         assert np.array_equal(to_host(left["doubled"]), 2 * host[0])
