@@ -22,14 +22,13 @@ import numpy as np
 
 from gridgrad.nn.device import to_device, xp
 from gridgrad.parallel.grid.group import COMPLETE
-from gridgrad.parallel.protocols.protocol import UPDATE, Message, Protocol, Traffic, WorkOfStep
+from gridgrad.parallel.protocols.protocol import Protocol
 
 
 class LocalSGD(Protocol):
     """Every `period` steps all workers take their mean; until step `start` after every step: post-local SGD (Lin et al. 2018,
     section 3). Period 1 with plain SGD equals synchronous training, except statistics of BatchNorm; optimizers stay apart."""
 
-    agreement = 1  # a scaling
     own_numbers: tuple[str, ...] = ("seen",)
 
     def __init__(self, net, workers, make_optimizer, period, start=0):
@@ -79,7 +78,6 @@ class SlowMo(LocalSGD):
     """Momentum `beta`, in [0, 1), on what the mean moves by. With beta 0 and rate 1 it is local SGD. Where the learning rate is
     0, the momentum stays and the workers take their mean."""
 
-    agreement = 7
     kept = "agreed", "slow_momentum"
 
     def __init__(self, net, workers, make_optimizer, period, beta, rate=1.0):
@@ -110,7 +108,6 @@ def diloco(net, workers, make_optimizer, period, fragments=1, **outer):
 class DiLoCo(LocalSGD):
     """Every `period` steps the mean makes a step of SGD with Nesterov momentum; with lr 1 and momentum 0 it is local SGD."""
 
-    agreement = 8
     kept = "agreed", "velocity"
 
     def __init__(self, net, workers, make_optimizer, period, lr=0.7, momentum=0.9):
@@ -273,7 +270,6 @@ class EASGD(Protocol):
     """Every `period`-th step, except the first, workers and a centre attract each other by `alpha` of their distance. All keep
     the centre and take it at the end. ValueError if alpha x workers is above 1, since the centre would overshoot."""
 
-    agreement = 4
     kept = ("centre",)
 
     def __init__(self, net, workers, make_optimizer, period, alpha):
@@ -316,13 +312,6 @@ class SGP(Protocol):
         self.x, self.weight = self.counted.pack(net.params), 1.0
         self._arrived = {}  # {step: what was sent in it}
         workers.handle("half", self._keep)
-
-    @classmethod
-    def traffic(cls, served, **values):
-        elements, workers = sum(served), len(served)
-        halves = [Message(worker, (worker + 1) % workers, elements) for worker in range(workers)]
-        mixing = 6  # find and add what the step has changed, halve, add what arrives, divide by the weight
-        return Traffic([WorkOfStep([elements] * workers, operations) for operations in (UPDATE, mixing)], rounds=[halves])
 
     def after_step(self):
         """Add what the local step has changed, and exchange halves."""

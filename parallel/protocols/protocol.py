@@ -3,10 +3,10 @@ the place of the optimizer; nothing else of a training step knows of other worke
 element, between the ranks that hold the same blocks in all workers, whatever axes a worker is spread over."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,37 +20,8 @@ from gridgrad.parallel.training.steps import minibatch_indices
 if TYPE_CHECKING:
     from gridgrad.parallel.protocols.workers import Workers
 
-UPDATE = 4  # additions and multiplications for each parameter, of an update with momentum
 OPTIMIZER = "optimizer/"  # in front of the names of what a checkpoint holds of the optimizer
 BETWEEN_WORKERS = "protocol"  # the name under which the tally counts what workers send each other
-
-
-class Message(NamedTuple):
-    """What one worker sends another. times: how many such messages a step has on average."""
-
-    sender: int
-    receiver: int
-    elements: int  # 0 if it only asks
-    times: float = 1.0
-
-
-class WorkOfStep(NamedTuple):
-    """Additions and multiplications on parameters. times: how often in a step on average."""
-
-    elements: Sequence[int]  # parameters that each worker works on
-    operations: float  # on each of them
-    times: float = 1.0
-
-
-class Traffic(NamedTuple):
-    """What workers of one rank send and compute in a step, beside gradients."""
-
-    work: Sequence[WorkOfStep]
-    sums: Sequence[tuple[int, float]] = ()  # (elements, times in a step) of all-reduces
-    rounds: Sequence[Sequence[Message]] = ()  # what travels together, one round after another
-    requests: Sequence[Message] = ()  # that take no time
-    serving: WorkOfStep | None = None  # of servers
-    asynchronous: bool = False  # no worker waits for others; rounds are then what is pushed and what is fetched
 
 
 @dataclass(frozen=True)
@@ -149,7 +120,6 @@ class Protocol:
     shuffles = False  # whether samples move between workers before training
     exchanges = False  # whether samples move between workers between epochs
     interval: int | None = 1  # steps between two exchanges; None if there is one at the end alone
-    agreement = 0  # additions and multiplications on each parameter in an exchange, beside those of its sum
     # The names of attributes that the protocol keeps from step to step: what JSON can hold, and arrays
     own_numbers: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
@@ -165,13 +135,6 @@ class Protocol:
         self.samples = 0
         if workers.size > 1:
             net.observe(workers)  # so that it is called at the progress points of layers
-
-    @classmethod
-    def traffic(cls, served: Sequence[int], period: int = 1, **values: Any) -> Traffic:
-        """The Traffic of a step: an update, and in each `period`-th one a sum of all parameters.
-        served: parameters that each worker serves, together all. values: those of the protocol, by its keywords."""
-        elements, every = [sum(served)] * len(served), 1 / period
-        return Traffic([WorkOfStep(elements, UPDATE), WorkOfStep(elements, cls.agreement, every)], [(sum(served), every)])
 
     def shares(self, count: int, batch_size: int, seed: int) -> Any:
         """The Shares, or what takes their place, for `turns`."""

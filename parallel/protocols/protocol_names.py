@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from gridgrad.parallel.protocols.averaging import EASGD, SGP, DiLoCo, LocalSGD, SlowMo, admm, diloco
+from gridgrad.parallel.protocols.averaging import EASGD, SGP, LocalSGD, SlowMo, admm, diloco
 from gridgrad.parallel.protocols.parallel_sgd import ParallelSGD
-from gridgrad.parallel.protocols.protocol import Protocol, Traffic
+from gridgrad.parallel.protocols.protocol import Protocol
 from gridgrad.parallel.protocols.server import OWNERSHIPS, BulkServerShard, Downpour, ParameterServer
 
 SYNC = "sync"
@@ -48,8 +48,6 @@ class ProtocolForm:
         {word: keywords that it stands for}, which may be there.
     options : dict
         {keyword: function that reads it}, which may be there.
-    traffic : function
-        What the ranks send and compute in a step, see `Protocol.traffic`; by default that of `make`, if it has one.
 
     Examples
     --------
@@ -64,11 +62,6 @@ class ProtocolForm:
     values: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
     words: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     options: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
-    traffic: Callable[..., Traffic] | None = None
-
-    def __post_init__(self):
-        if self.traffic is None:
-            object.__setattr__(self, "traffic", getattr(self.make, "traffic", None))
 
 
 PERIOD = {"period": at_least(1)}
@@ -86,7 +79,7 @@ FORMS: dict[str, ProtocolForm] = {
     "diloco": ProtocolForm(
         diloco, "diloco:H, Nesterov momentum on what the mean has moved by in H steps; :lr=0.7, :momentum=0.9, and with "
         ":fragments=F the parameters travel in F parts while training goes on",
-        PERIOD, options={"lr": POSITIVE, "momentum": FRACTION, "fragments": at_least(1)}, traffic=DiLoCo.traffic,
+        PERIOD, options={"lr": POSITIVE, "momentum": FRACTION, "fragments": at_least(1)},
     ),
     "easgd": ProtocolForm(
         EASGD, "easgd:K:ALPHA, every K steps workers and a centre move towards each other by ALPHA of their distance",
@@ -94,7 +87,7 @@ FORMS: dict[str, ProtocolForm] = {
     ),
     "admm": ProtocolForm(
         admm, "admm:K, a mean every K steps, or with :rho=RHO consensus by dual variables and the penalty RHO",
-        PERIOD, options={"rho": POSITIVE}, traffic=LocalSGD.traffic,
+        PERIOD, options={"rho": POSITIVE},
     ),
     "sgp": ProtocolForm(SGP, "sgp, gossip: after each step a worker keeps a half and sends the other half to one other worker"),
     "parallel-sgd": ProtocolForm(
@@ -106,8 +99,7 @@ FORMS: dict[str, ProtocolForm] = {
         },
     ),
     "server:bsp": ProtocolForm(
-        partial(ParameterServer, shard=BulkServerShard), "server:bsp, parameter servers in step", {}, OWNERS,
-        traffic=partial(ParameterServer.traffic, asynchronous=False),
+        partial(ParameterServer, shard=BulkServerShard), "server:bsp, parameter servers in step", {}, OWNERS
     ),
     "server:asp": ProtocolForm(ParameterServer, "server:asp, asynchronous", {}, OWNERS),
     "server:ssp": ProtocolForm(

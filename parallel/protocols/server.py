@@ -30,7 +30,7 @@ from gridgrad.nn.optimizers import SGD
 from gridgrad.parallel.checkpoint.state import OptimizerState
 from gridgrad.parallel.job.run import Death
 from gridgrad.parallel.placement.partition import size
-from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS, UPDATE, Message, Protocol, Traffic, WorkOfStep, joined, spread
+from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS, Protocol, joined, spread
 
 
 class ServerShard(FlatParameters):
@@ -160,22 +160,6 @@ class ParameterServer(Protocol):
             workers.handle(kind, getattr(self, f"_on_{kind}"))
         if net.grid.size == 1 and self.parts.keys() <= {0}:
             workers.on_death = self._on_death
-
-    @classmethod
-    def traffic(cls, served, fetch=1, push=1, local=0, asynchronous=True, **values):
-        """local: operations on each parameter of a worker's own step between fetches. A push also asks for parameters; a fetch
-        without one is a message. Asynchronous workers ask the first one in each step for a share."""
-        workers = range(len(served))
-        pairs = [(worker, server) for worker in workers for server in workers if worker != server and served[server]]
-        pushed = [Message(worker, server, served[server], 1 / push) for worker, server in pairs]
-        fetched = [Message(server, worker, served[server], 1 / fetch) for worker, server in pairs]
-        asked = [Message(worker, server, 0, 1 / fetch - 1 / math.lcm(fetch, push)) for worker, server in pairs]
-        if asynchronous:
-            asked += [Message(*way, 0) for worker in workers[1:] for way in ((worker, 0), (0, worker))]
-            serving = WorkOfStep(served, UPDATE, 1 / push)
-        else:
-            serving = WorkOfStep(served, len(served) - 1 + UPDATE)
-        return Traffic([WorkOfStep([sum(served)] * len(served), local)], (), [pushed, fetched], asked, serving, asynchronous)
 
     def effective_batch(self, batch_size):
         return batch_size / self.workers.size if self.asynchronous else batch_size
@@ -376,10 +360,6 @@ class Downpour(ParameterServer):
         self.periods = (fetch, push) if workers.size > 1 else (1, 1)  # alone, it is serial training
         self.local, self.interval = SGD(net, self.optimizer.lr), min(self.periods)
         self._sum, self._summed, self._turns = xp.zeros_like(self._packed), 0, 0
-
-    @classmethod
-    def traffic(cls, served, fetch=1, push=1, **values):
-        return super().traffic(served, fetch, push, local=UPDATE)
 
     def effective_batch(self, batch_size):
         return super().effective_batch(batch_size) * self.periods[1]
