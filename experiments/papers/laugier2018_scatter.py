@@ -39,7 +39,7 @@ def measure(grid, repeats):
             grid.tally.clear()
             row[f"{name} seconds"] = median_seconds(grid, load, repeats)
             sent = sum(record.bytes for record in grid.tally.records.values()) / (repeats + 1)  # with the one that is not timed
-            row[f"{name} bytes"] = round(grid.world.sum(sent, "report"))
+            row[f"{name} bytes"] = round(grid.comm.allreduce(sent))
         rows.append(row)
     return rows
 

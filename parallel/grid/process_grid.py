@@ -328,7 +328,7 @@ class ProcessGrid:
     def free(self) -> None:
         """Free the communicators, of which an MPI library has about two thousand; the grid is unusable then. Collective."""
         for group in self._all_groups():
-            group.free()
+            group.comm.Free()
         self.comm.Free()
 
     def __enter__(self) -> "ProcessGrid":

@@ -257,7 +257,7 @@ class SimulatedWorkers(GroupOfMessages):
         one.add(self.rank, array)
         request = SimpleNamespace(Test=lambda: one.done, Wait=lambda: self.sleep(lambda: one.done, one.__str__))  # as of MPI
         sent = COLLECTIVES["all-reduce"].sent(self, array.size, 0) * array.itemsize
-        return Transfer(self, layer, "all-reduce", sent, iter([request]))
+        return Transfer(self, layer, "all-reduce", sent, lambda: iter([request]))
 
 
 class VirtualAllReduce:

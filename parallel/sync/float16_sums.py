@@ -10,6 +10,7 @@ With P ranks the result of an all-reduce differs from the exact sum of g_r by at
 """
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class Float16Sum(Move):
         own, tags = parts[group.rank], [group.next_tag() for _ in range(1 + whole)]
         sent = 2 * (sum(map(size, parts)) - size(own)) + whole * 2 * size(own) * (group.size - 1)
         kind = "all-reduce" if whole else "reduce-scatter"
-        return Transfer(group, layer, kind, sent, self._steps(flat, parts, own, tags))
+        return Transfer(group, layer, kind, sent, partial(self._steps, flat, parts, own, tags))
 
     def _steps(self, flat, parts, own, tags):
         group, stage = self.group, Staging(direct=False)
