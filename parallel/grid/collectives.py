@@ -73,16 +73,11 @@ def zeros(length):
     return np.zeros(length, np.float32)
 
 
-def even_counts(length, group):
-    """How many of `length` elements each rank of a group gets in an even split."""
-    return [length // group.size + (rank < length % group.size) for rank in range(group.size)]
-
-
 def trial(method, arguments):
-    """A trial of a method of a Group. arguments: a function of the even counts of the ranks, and of that of this rank."""
+    """A trial of a method of a Group. arguments: a function of the counts of an even split, and of that of this rank."""
 
     def prepared(group, length):
-        counts = even_counts(length, group)
+        counts = [length // group.size + (rank < length % group.size) for rank in range(group.size)]
         return partial(getattr(group, method), *arguments(counts, counts[group.rank]), CALIBRATION)
 
     return prepared

@@ -8,7 +8,6 @@ import os
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import combinations, product
 from math import prod
 from typing import Any
@@ -28,7 +27,6 @@ LAYER_AXES = (BATCH, HEIGHT, MODEL)  # the axes that divide the arrays of a laye
 AXES = (STAGE, *LAYER_AXES)  # outermost first: consecutive ranks, often on one node, are neighbours along `model`
 SIZE = re.compile("0*[1-9][0-9]{0,8}")  # of an axis, as text
 ALWAYS_WRITTEN = (BATCH, MODEL)  # also where their size is 1
-KEY: list[int] = []  # the MPI attribute key under which a communicator caches the result of `neighbours`, once it is created
 
 
 def parse_grid(text: str) -> dict[str, int]:
@@ -100,29 +98,6 @@ def ranks_per_node(most, environ=os.environ):
     return int(text)
 
 
-def neighbours(comm):
-    """[(the first of the ranks that share memory with it, its position among them)] for each rank of a communicator.
-    Collective at the first call for a communicator, which caches the result."""
-    if not KEY:
-        KEY.append(MPI.Comm.Create_keyval())
-    found = comm.Get_attr(KEY[0])
-    if found is None:
-        together = comm.Split_type(MPI.COMM_TYPE_SHARED)
-        found = comm.allgather((together.bcast(comm.rank), together.rank))
-        together.Free()
-        comm.Set_attr(KEY[0], found)
-    return found
-
-
-@lru_cache(maxsize=4096)
-def ranks_at(sizes, coordinates):
-    """The numbers of the ranks with these coordinates along `AXES`, where None stands for any: a rising tuple."""
-    ranks = (0,)
-    for size, coordinate in zip(sizes, coordinates, strict=True):
-        ranks = tuple(rank * size + at for rank in ranks for at in (range(size) if coordinate is None else (coordinate,)))
-    return ranks
-
-
 @dataclass(frozen=True)
 class GroupDescription:
     """The ranks along some axes of a grid, like a `Group` but without a communicator.
@@ -162,16 +137,16 @@ class GridDescription:
 
     def ranks_of(self, group):
         """The numbers in the grid of the ranks of one of its groups, in the order of the group: a tuple."""
-        return self._ranks_at(dict.fromkeys(group.axes))
+        return self._ranks_at(dict.fromkeys(group.axes, slice(None)))
 
     def rank_beside(self, axis, coordinate):
         """The number in the grid of the rank that has another coordinate along an axis."""
         return self._ranks_at({axis: coordinate})[0]
 
     def _ranks_at(self, others):
-        """The ranks with the coordinates of this one except `others`, where None stands for any."""
-        coordinates = self.coordinates | others
-        return ranks_at(tuple(self.sizes.values()), tuple(coordinates[axis] for axis in AXES))
+        """The ranks with the coordinates of this one except `others`, which may be slices: a rising tuple."""
+        numbers = np.arange(self.size).reshape(*self.sizes.values())
+        return tuple(numbers[tuple((self.coordinates | others).values())].ravel().tolist())
 
     def spans_nodes(self, *axes):
         """Whether the ranks that differ from this one only along `axes` are on several nodes."""
@@ -236,8 +211,10 @@ class ProcessGrid:
         self.comm = comm.Create_cart(list(self.sizes.values()), reorder=False)
         self.tally = Tally()
         self.coordinates = dict(zip(AXES, self.comm.Get_coords(self.comm.rank)))
-        most = ranks_per_node(comm.size)
-        self._nodes = [(first, position // most) for first, position in neighbours(comm)]
+        most, together = ranks_per_node(comm.size), comm.Split_type(MPI.COMM_TYPE_SHARED)
+        node = together.bcast(comm.rank), together.rank // most  # the first of those who share memory, and the part of them
+        together.Free()
+        self._nodes = comm.allgather(node)
         self._several = [axis for axis, size in self.sizes.items() if size > 1]
         sets = [axes for number in range(len(self._several) + 1) for axes in combinations(self._several, number)]
         parts = {frozenset(axes): self.comm.Sub([axis in axes for axis in AXES]) for axes in sets}  # in this order on all ranks
@@ -266,11 +243,10 @@ class ProcessGrid:
 
     def spans_nodes(self, *axes: str) -> bool:
         """Whether anywhere on the grid ranks that differ only along `axes` are on several nodes."""
-        fixed = [axis for axis in AXES if axis not in axes]
         nodes: dict[tuple[int, ...], set[tuple[int, int]]] = defaultdict(set)
         for rank, node in enumerate(self._nodes):
             coordinates = self.coordinates_of(rank)
-            nodes[tuple(coordinates[axis] for axis in fixed)].add(node)
+            nodes[tuple(coordinates[axis] for axis in AXES if axis not in axes)].add(node)
         return any(len(found) > 1 for found in nodes.values())
 
     def leaders(self, group: Group) -> Group | None:

@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 import warnings
+from itertools import groupby
 
 from mpi4py import MPI
 
@@ -109,13 +110,9 @@ def on_root(comm, action):
 
 def in_short(numbers, between=","):
     """Whole numbers in short: "0-3,8" for {0, 1, 2, 3, 8}."""
-    runs = []
-    for number in sorted(numbers):
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return between.join(f"{first}-{last}" if last > first else str(first) for first, last in runs)
+    places = groupby(enumerate(sorted(numbers)), key=lambda place: place[1] - place[0])  # the same in a row of neighbours
+    runs = [[number for _, number in run] for _, run in places]
+    return between.join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def one_line(error):
@@ -324,9 +321,6 @@ NEEDED = "a rank of this job has died, and what it computes needs all ranks: sta
 class Death(RuntimeError):
     """A rank has died without which this one can not go on."""
 
-    def __init__(self):
-        super().__init__(NEEDED)
-
 
 def is_death(error):
     """Whether an exception says that another rank has died."""
@@ -370,14 +364,13 @@ def end_job_when_uncaught():
     sys.excepthook, threading.excepthook = _in_main_thread, _in_thread
 
 
-def _in_main_thread(kind, error, trace):
-    _end_job(kind, error, trace, _installed[0], kind, error, trace)
+def _in_main_thread(*raised):
+    _end_job(*raised, _installed[0], *raised)
 
 
 def _in_thread(arguments):
-    if arguments.exc_type is SystemExit:  # it ends only its thread, and Python prints nothing
-        return
-    _end_job(arguments.exc_type, arguments.exc_value, arguments.exc_traceback, _installed[1], arguments)
+    if arguments.exc_type is not SystemExit:  # which ends only its thread, and Python prints nothing
+        _end_job(*arguments[:3], _installed[1], arguments)
 
 
 def _end_job(kind, error, trace, before, *arguments):

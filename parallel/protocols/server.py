@@ -28,7 +28,7 @@ from gridgrad.nn.device import to_device, xp
 from gridgrad.nn.layer import FlatParameters
 from gridgrad.nn.optimizers import SGD
 from gridgrad.parallel.checkpoint.state import OptimizerState
-from gridgrad.parallel.job.run import Death
+from gridgrad.parallel.job.run import NEEDED, Death
 from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS, Protocol, joined, spread
 
@@ -337,7 +337,7 @@ class ParameterServer(Protocol):
     def _on_death(self, worker):
         """Go on without a worker that has died. Raises Death if it was the server."""
         if worker == 0:
-            raise Death
+            raise Death(NEEDED)
         self._asking = [one for one in self._asking if one[0] != worker]
         self._leave(worker)
 
