@@ -12,13 +12,12 @@ ranks, in rank order, one cache-sized chunk at a time. What then happens to the 
   redundantly several groups form the same sum, and would add in another order where nodes divide them in another way: there
   each rank leads itself, so that the all-reduce is one of all ranks of the group.
 
-The memory is mapped from files with `mmap`, which keeps it alive while an array on any rank uses it. The files are deleted as
+The memory is mapped from files, which keeps it alive while an array on any rank uses it. The files are deleted as
 soon as all ranks have opened them, so nothing is left behind however the job ends. `MPI.Win.Allocate_shared` is as fast, but
 without room for it MPICH ends in a bus error, it crashes at 2,000 windows, and an array must not outlive its window.
 """
 
 import contextlib
-import mmap
 import os
 import tempfile
 from pathlib import Path
@@ -60,7 +59,7 @@ def shared_arrays(comm, size, dtype, everyone=None):
         files = comm.allgather((name, size))
         if all(name for name, _ in files):
             try:
-                arrays = [_mapped(name, size, dtype) for name, size in files]
+                arrays = [np.asarray(np.memmap(name, dtype, "r+", shape=size)) for name, size in files]
             except (OSError, ValueError) as failure:
                 error = str(failure)
         errors = (everyone or comm).allgather(error)
@@ -80,11 +79,6 @@ def has_room(net):
 def _folder():
     """The folder of the shared files: /dev/shm, which is in memory, if the system has it, else the one for temporary files."""
     return FOLDER if FOLDER.is_dir() else Path(tempfile.gettempdir())
-
-
-def _mapped(name, size, dtype):
-    with open(name, "r+b") as file:
-        return np.frombuffer(mmap.mmap(file.fileno(), max(size * dtype.itemsize, 1)), dtype, size)
 
 
 def add_up(terms, out, scratch):
