@@ -348,9 +348,9 @@ class Transfer:
 
     def _begin(self):
         self.done, self.call, self._rounds = False, Call(*self._counted), self.steps()
-        self.started = self.call.group.tally.clock.now()
         with self.call:
             self.request = next(self._rounds)
+        self.started = self.call.start
         self.call.calls = self.call.sent = self.call.messages = 0  # what follows is progress of the same call
 
     def test(self):

@@ -51,12 +51,10 @@ def promised_ranks(environ=os.environ):
     return 1, None
 
 
-def launched_rank(environ=os.environ):
+def launched_rank():
     """The rank that the launcher gave this process, also before MPI is started; 0 if there is no launcher."""
-    if promised_ranks(environ)[0] == 1:
-        return 0
-    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-    return next((int(environ[name]) for name in names if environ.get(name, "").isdecimal()), 0)
+    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID") if promised_ranks()[0] > 1 else ()
+    return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdecimal()), 0)
 
 
 def start_line(ranks):

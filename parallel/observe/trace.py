@@ -9,7 +9,6 @@ import json
 import math
 import os
 import platform
-from bisect import bisect_left
 from collections import defaultdict
 from itertools import groupby
 from operator import attrgetter, itemgetter
@@ -162,15 +161,12 @@ def to_clock_of_rank_0(times, comparisons):
 
 def with_begins(collectives):
     """The TimelineEvents of a rank's collectives, where the calls that began non-blocking ones are of the category "begin"."""
-    calls, begun = defaultdict(list), set()
-    for number, event in enumerate(collectives):
-        if event.category == "collective":
-            calls[event.ranks, event.name].append((event.start, number))
-    for event in collectives:
-        if event.category == "flight":  # its time under way starts just before the call that began it
-            mine = calls[event.ranks, event.name]
-            begun.update(number for _, number in mine[bisect_left(mine, (event.start,)) :][:1])
-    return [event._replace(category="begin") if number in begun else event for number, event in enumerate(collectives)]
+    call = attrgetter("ranks", "name", "start")
+    begun = {call(event) for event in collectives if event.category == "flight"}
+    return [
+        event._replace(category="begin") if event.category == "collective" and call(event) in begun else event
+        for event in collectives
+    ]
 
 
 # ----- the timeline of all ranks, in the "Trace Event Format" (Google 2016), in which each rank is a process
