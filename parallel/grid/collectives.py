@@ -69,8 +69,7 @@ def all_but_own(group, elements, own):
 # ----- trials of a collective of `length` numbers in all, for the calibration
 
 
-def zeros(length):
-    return np.zeros(length, np.float32)
+zeros = partial(np.zeros, dtype=np.float32)
 
 
 def trial(method, arguments):

@@ -90,14 +90,6 @@ def places(sizes):
     return [dict(zip(sizes, place, strict=True)) for place in product(*map(range, sizes.values()))]
 
 
-def ranks_per_node(most, environ=os.environ):
-    """How many ranks may share memory: GRIDGRAD_RANKS_PER_NODE, else `most`. ValueError if it is no whole number above 0."""
-    text = environ.get("GRIDGRAD_RANKS_PER_NODE") or str(most)
-    if not SIZE.fullmatch(text):
-        raise ValueError(f"GRIDGRAD_RANKS_PER_NODE must be a whole number of at least 1, not '{text}'")
-    return int(text)
-
-
 @dataclass(frozen=True)
 class GroupDescription:
     """The ranks along some axes of a grid, like a `Group` but without a communicator.
@@ -137,16 +129,13 @@ class GridDescription:
 
     def ranks_of(self, group):
         """The numbers in the grid of the ranks of one of its groups, in the order of the group: a tuple."""
-        return self._ranks_at(dict.fromkeys(group.axes, slice(None)))
+        at = self.coordinates | dict.fromkeys(group.axes, slice(None))
+        return tuple(np.arange(self.size).reshape(*self.sizes.values())[tuple(at.values())].ravel().tolist())
 
     def rank_beside(self, axis, coordinate):
         """The number in the grid of the rank that has another coordinate along an axis."""
-        return self._ranks_at({axis: coordinate})[0]
-
-    def _ranks_at(self, others):
-        """The ranks with the coordinates of this one except `others`, which may be slices: a rising tuple."""
-        numbers = np.arange(self.size).reshape(*self.sizes.values())
-        return tuple(numbers[tuple((self.coordinates | others).values())].ravel().tolist())
+        at = self.coordinates | {axis: coordinate}
+        return int(np.ravel_multi_index(tuple(at.values()), tuple(self.sizes.values())))
 
     def spans_nodes(self, *axes):
         """Whether the ranks that differ from this one only along `axes` are on several nodes."""
@@ -172,6 +161,8 @@ class ProcessGrid:
 
     Attributes
     ----------
+    size, rank
+        The number of ranks, and the number of this rank, from 0.
     sizes
         {axis: number of ranks}, of all axes.
     coordinates
@@ -209,10 +200,14 @@ class ProcessGrid:
         self.on_cpus = len(cpus) == comm.size
         agree_on_kernels(comm, cpus[0] if cpus else 0)
         self.comm = comm.Create_cart(list(self.sizes.values()), reorder=False)
+        self.size, self.rank = self.comm.size, self.comm.rank
         self.tally = Tally()
         self.coordinates = dict(zip(AXES, self.comm.Get_coords(self.comm.rank)))
-        most, together = ranks_per_node(comm.size), comm.Split_type(MPI.COMM_TYPE_SHARED)
-        node = together.bcast(comm.rank), together.rank // most  # the first of those who share memory, and the part of them
+        most = os.environ.get("GRIDGRAD_RANKS_PER_NODE") or str(comm.size)
+        if not SIZE.fullmatch(most):
+            raise ValueError(f"GRIDGRAD_RANKS_PER_NODE must be a whole number of at least 1, not '{most}'")
+        together = comm.Split_type(MPI.COMM_TYPE_SHARED)
+        node = together.bcast(comm.rank), together.rank // int(most)  # the first of those who share memory, and their part
         together.Free()
         self._nodes = comm.allgather(node)
         self._several = [axis for axis, size in self.sizes.items() if size > 1]
@@ -262,16 +257,6 @@ class ProcessGrid:
     def _all_groups(self):
         """Each Group once, in an order that is the same on all ranks that share one."""
         return dict.fromkeys(filter(None, (*self._groups.values(), self.losses, self.node, *self._leaders.values())))
-
-    @property
-    def size(self) -> int:
-        """The number of ranks of the grid."""
-        return self.comm.size
-
-    @property
-    def rank(self) -> int:
-        """The number of this rank in the grid, from 0."""
-        return self.comm.rank
 
     def coordinates_of(self, rank: int) -> dict[str, int]:
         """The coordinates, by axis, of any rank."""

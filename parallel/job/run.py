@@ -122,15 +122,11 @@ def one_line(error):
         text = f"{os.fsdecode(error.filename)}: {error.strerror}" if isinstance(error.filename, str | bytes) else error.strerror
     elif isinstance(error, MemoryError):
         text = f"there is not enough memory ({text}): use a smaller network or minibatch, more ranks, or another machine"
-    text = printable(" ".join(text.split())).partition("; use sys.set_int_max_str_digits")[0]  # Python's advice to a program
+    text = " ".join(text.split()).partition("; use sys.set_int_max_str_digits")[0]  # Python's advice to a program
+    text = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
     if len(text) > LONGEST:  # it repeats what the user gave, and that is longer than a line may be
         text = f"{text[: LONGEST * 2 // 3]} .. {text[-LONGEST // 3 :]}"
     return text
-
-
-def printable(text):
-    """A text in which what can not be printed, such as control characters and bytes that are not UTF-8, is escaped."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def run(main, check=check_size):
@@ -167,7 +163,11 @@ def run(main, check=check_size):
         print_of_rank(comm.rank, f"error: {one_line(fault)}\n")
         _abort(comm, 1)
     except KeyboardInterrupt:
-        _end_interrupted(comm)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if comm.rank:  # rank 0 says so, or where it waits in MPI for another rank, that one
+            time.sleep(GRACE / 10)
+        print(f"{_program()}: {INTERRUPTED}", file=sys.stderr, flush=True)
+        _abort(comm, 130)
     except SystemExit as exit:
         if exit.code not in (0, None):
             _abort(comm, exit.code if isinstance(exit.code, int) else 1)
@@ -275,15 +275,6 @@ def _end_together(comm, words, status, notes=()):
     time.sleep(DRAIN)
     _finalize(comm)
     sys.exit(status)
-
-
-def _end_interrupted(comm):
-    """End the whole job after Ctrl-C. Rank 0 says so; it may wait in MPI for another one, which speaks then."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if comm.rank:
-        time.sleep(GRACE / 10)
-    print(f"{_program()}: {INTERRUPTED}", file=sys.stderr, flush=True)
-    _abort(comm, 130)
 
 
 def _finalize(comm):

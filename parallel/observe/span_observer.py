@@ -18,7 +18,6 @@ OTHERS = "loss", "optimizer", "protocol", "reader"  # the names of those whose p
 
 class SpanObserver(Observer):
     """A context manager: while it is open, `record` is called with (what, start, stop, inner, step) of each pass of a network.
-
     what: (name, kind, phase), such as ("0", "Conv2d", "forward"). inner: the seconds in spans and collectives within it."""
 
     # A subclass may have a `timer` of its own, and then observe a Sequential. Where it overrides `collective` or `advanced`,
@@ -30,18 +29,16 @@ class SpanObserver(Observer):
 
     def __init__(self, net):
         self.net = net
-        self._open: list[tuple[float, float]] = []  # of each span under way: its start, and `_inner` of the span around it
-        self._inner = 0.0  # seconds of the spans and collectives that ended within the innermost span under way
 
     def __enter__(self):
         self.clock = self.timer()
+        self._open: list[tuple[float, float]] = []  # of each span under way: its start, and `_inner` of the span around it
+        self._inner = 0.0  # seconds of the spans and collectives that ended within the innermost span under way
         self.net.observe(self)
         return self
 
     def __exit__(self, *exception):
         self.net.forget(self)
-        self._open.clear()
-        self._inner = 0.0
 
     def timer(self) -> Callable[[], float]:
         """The function that tells the time in seconds. It is asked for on entering: a simulation has a clock of its own."""
@@ -108,7 +105,6 @@ class Profile(SpanObserver):
 
     def rows(self, steps: int) -> list[dict[str, Any]] | None:
         """The profile of all ranks: a list of dicts, one for each layer, on rank 0; None elsewhere. Collective.
-
         Each has the keys "layer" (its name), "kind" (its class, such as "Conv2d") and "forward", "gradients", "input_gradient"
         and "backward": seconds a step, the mean over the ranks. "backward" is for layers that compute both gradients at once.
         The layers are in the order in which they ran first. steps: the number of training steps that were observed."""

@@ -148,8 +148,7 @@ class StreamingDiLoCo(DiLoCo):
         if self.workers.size == 1:
             return
         if self._under_way:
-            *_, transfer = self._under_way
-            transfer.test()  # an MPI library may move data only when it is called
+            self._under_way[-1].test()  # an MPI library may move data only when it is called
         number = self._sent_at.get((self.turn.step + 1) % self.period)
         if number is not None:
             self._receive()

@@ -88,31 +88,23 @@ class Protocol:
 
     Examples
     --------
-    Workers that never agree until the end, where they take the mean of their parameters:
+    Workers that never agree until the end, where they take the mean of their parameters, in virtual time:
 
     >>> import numpy as np
-    >>> from mpi4py import MPI
     >>> from gridgrad.nn import MSE, SGD, Linear, Sequential
-    >>> from gridgrad.parallel import ProcessGrid, Protocol, distribute, divide
+    >>> from gridgrad.parallel import Protocol
+    >>> from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
     >>> class Alone(Protocol):
     ...     def finish(self):
     ...         mean = self.counted.pack(self.net.params) / self.workers.size
     ...         self.workers.all_reduce(mean)
     ...         self.replace(mean)
     ...         super().finish()
-    >>> x, y = np.ones((6, 3)), np.zeros((6, 2))
-    >>> with ProcessGrid(MPI.COMM_WORLD, batch=MPI.COMM_WORLD.size) as grid:
-    ...     own, workers = divide(grid)
-    ...     net = distribute(Sequential([Linear(3, 2)], dtype=np.float64), own)
-    ...     protocol = Alone(net, workers, lambda updated: SGD(updated, lr=0.1))
-    ...     trainer = net.trainer(MSE(), protocol)
-    ...     for turn in protocol.turns(protocol.shares(count=6, batch_size=4, seed=0), steps=4):
-    ...         losses = trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
-    ...     protocol.finish()
-    ...     print(len(set(grid.comm.allgather(net.params.tobytes()))), "network")
-    ...     workers.comm.Free()
-    ...     own.free()
-    1 network
+    >>> net, x, y = Sequential([Linear(3, 2)], dtype=np.float64), np.ones((6, 3)), np.zeros((6, 2))
+    >>> task = Task(net, lambda updated: SGD(updated, lr=0.1), MSE(), x, y, batch_size=4, steps=4)
+    >>> _, states = train(Simulation(workers=3), task, Alone, seconds=lambda samples: 1.0)
+    >>> len({state["0.weight"].tobytes() for state in states})
+    1
     """
 
     name = "protocol"  # the name under which observers report it
@@ -272,7 +264,6 @@ class SentParameters:
         runs = [(group, where) for group, where in net.reduction.copies if size(where)]
         self.slices = [where for group, where in runs if group.rank == 0]
         self.copies = [(group, where) for group, where in runs if group.size > 1]
-        self.size = sum(map(size, self.slices))
 
     def pack(self, flat: np.ndarray) -> np.ndarray:
         """A copy of the elements of a flat buffer, one after another."""
@@ -287,10 +278,9 @@ class SentParameters:
                 group.broadcast(flat[where], BETWEEN_WORKERS)
 
     def parameters(self):
-        """(the name of a parameter, its slice of what `pack` returns, its slice of the flat buffers) of each one."""
-        found, packed = [], 0
+        """Yield (the name of a parameter, its slice of what `pack` returns, its slice of the flat buffers)."""
+        packed = 0
         for layer, p, whole in self.net.flat_with_memory().places:
             if any(where.start <= whole.start < where.stop for where in self.slices) and p.size:
-                found.append((f"{layer.name}.{p.name}", slice(packed, packed + p.size), whole))
+                yield f"{layer.name}.{p.name}", slice(packed, packed + p.size), whole
                 packed += p.size
-        return found

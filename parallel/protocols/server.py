@@ -154,7 +154,7 @@ class ParameterServer(Protocol):
         self.clock, self.done, self.answered, self.lost = 0, set(), set(), 0
         self._asking = []  # (worker, kind of its message) that wait for parameters: "fetch", or "final" for the last ones
         self._dead_at_end = 0  # how many had died when all others were done: all workers are to hear the same of it
-        self._missing, self._of_others = set(), {server: 0 for server in self.parts}  # see ServerShard
+        self._missing, self._of_others = set(), dict.fromkeys(self.parts, 0)  # see ServerShard
         self._drawn = self._next_share = (net.step + 1) * workers.size  # numbers of shares, over all minibatches
         for kind in ("push", "fetch", "parameters", "draw", "drawn", "done", "final"):
             workers.handle(kind, getattr(self, f"_on_{kind}"))
@@ -168,9 +168,7 @@ class ParameterServer(Protocol):
         """The ServerShard of this rank. Also finds `parts`: {server: the slices of the packed parameters that it owns}."""
         packed = [where for _, where, _ in self.counted.parameters()]
         owners = self._owners([size(where) for where in packed], self.workers.size)
-        self.parts = {}
-        for where, owner in zip(packed, owners, strict=True):
-            self.parts.setdefault(owner, []).append(where)
+        self.parts = {owner: [where for where, its in zip(packed, owners) if its == owner] for owner in dict.fromkeys(owners)}
         self._packed = self.counted.pack(self.net.params)
         self.shard = self._make_shard(self._of(self.workers.rank, self._packed), self.workers.size, self.net.step)
         return self.shard

@@ -50,7 +50,7 @@ class Simulation:
 
     def run(self, function):
         """The results of function(workers), a coroutine for each one. If one raises, this does. RuntimeError for a deadlock."""
-        self.clock, self.all_reduces = VirtualTime(), {}  # {number: a VirtualAllReduce that not all have begun}
+        self.clock, self.all_reduces = VirtualTime(), defaultdict(dict)  # {number: {worker: its array}} of those under way
         self.ring = Link()  # what does them in turn
         self.workers = [SimulatedWorkers(self, rank, function) for rank in range(self.size)]
         for rank in range(self.size):
@@ -78,6 +78,13 @@ class Simulation:
         except Exception as error:
             error.add_note(f"in worker {worker} of {self.size} in a simulation, at {self.time:g} s")
             raise
+
+    def sum_up(self, number):
+        """End an all-reduce: write the sum, in the order of the workers, to the arrays of all."""
+        arrays = self.all_reduces.pop(number)
+        total = sum((arrays[worker] for worker in range(1, self.size)), start=arrays[0])
+        for array in arrays.values():
+            array[...] = total
 
     @property
     def time(self):
@@ -232,40 +239,24 @@ class SimulatedWorkers(GroupOfMessages):
             return COMPLETE
         simulation, number = self.simulation, self._begun
         self._begun += 1
-        one = simulation.all_reduces.setdefault(number, VirtualAllReduce(simulation, number, layer))
-        one.add(self.rank, array)
-        request = SimpleNamespace(Test=lambda: one.done, Wait=lambda: self.sleep(lambda: one.done, one.__str__))  # as of MPI
+        arrays = simulation.all_reduces[number]
+        arrays[self.rank] = array
+        if len({(one.shape, one.dtype) for one in arrays.values()}) > 1:
+            raise ValueError(f"all-reduce {number} ({layer}): the arrays of the workers differ in size or type")
+        if len(arrays) == self.size:
+            seconds = 2 * (self.size - 1) * (simulation.latency + array.nbytes / self.size * simulation.byte_seconds)
+            simulation.at(simulation.ring.take(simulation.time, seconds), ALL, partial(simulation.sum_up, number))
+
+        def is_done():
+            return number not in simulation.all_reduces
+
+        def waits_for():
+            missing = [str(worker) for worker in range(self.size) if worker not in arrays]
+            return f"for all-reduce {number} ({layer}), which workers {', '.join(missing)} have not begun"
+
+        request = SimpleNamespace(Test=is_done, Wait=lambda: self.sleep(is_done, waits_for))  # as of MPI
         sent = COLLECTIVES["all-reduce"].sent(self, array.size, 0) * array.itemsize
         return Transfer(self, layer, "all-reduce", sent, lambda: iter([request]))
-
-
-class VirtualAllReduce:
-    """A sum over all workers. It is made when the first one begins it, and begins itself when the last one does."""
-
-    def __init__(self, simulation, number, layer):
-        self.simulation, self.number, self.layer, self.arrays, self.done = simulation, number, layer, {}, False
-
-    def add(self, worker, array):
-        """Note that a worker begins it. ValueError if the arrays of the workers differ in size or type."""
-        self.arrays[worker] = array
-        if len({(one.shape, one.dtype) for one in self.arrays.values()}) > 1:
-            raise ValueError(f"all-reduce {self.number} ({self.layer}): the arrays of the workers differ in size or type")
-        simulation, size = self.simulation, self.simulation.size
-        if len(self.arrays) == size:
-            del simulation.all_reduces[self.number]
-            seconds = 2 * (size - 1) * (simulation.latency + array.nbytes / size * simulation.byte_seconds)
-            simulation.at(simulation.ring.take(simulation.time, seconds), ALL, self.finish)
-
-    def finish(self):
-        """Write the sum, in the order of the workers, to the arrays of all."""
-        total = sum((self.arrays[worker] for worker in range(1, len(self.arrays))), start=self.arrays[0])
-        for array in self.arrays.values():
-            array[...] = total
-        self.done = True
-
-    def __str__(self):
-        missing = [str(worker) for worker in range(self.simulation.size) if worker not in self.arrays]
-        return f"for all-reduce {self.number} ({self.layer}), which workers {', '.join(missing)} have not begun"
 
 
 def _place(function):
