@@ -122,11 +122,15 @@ def one_line(error):
         text = f"{os.fsdecode(error.filename)}: {error.strerror}" if isinstance(error.filename, str | bytes) else error.strerror
     elif isinstance(error, MemoryError):
         text = f"there is not enough memory ({text}): use a smaller network or minibatch, more ranks, or another machine"
-    text = " ".join(text.split()).partition("; use sys.set_int_max_str_digits")[0]  # Python's advice to a program
-    text = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    text = printable(" ".join(text.split())).partition("; use sys.set_int_max_str_digits")[0]  # Python's advice to a program
     if len(text) > LONGEST:  # it repeats what the user gave, and that is longer than a line may be
         text = f"{text[: LONGEST * 2 // 3]} .. {text[-LONGEST // 3 :]}"
     return text
+
+
+def printable(text):
+    """A text in which what can not be printed, such as control characters and bytes that are not UTF-8, is escaped."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def run(main, check=check_size):

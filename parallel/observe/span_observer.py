@@ -29,16 +29,18 @@ class SpanObserver(Observer):
 
     def __init__(self, net):
         self.net = net
+        self._open: list[tuple[float, float]] = []  # of each span under way: its start, and `_inner` of the span around it
+        self._inner = 0.0  # seconds of the spans and collectives that ended within the innermost span under way
 
     def __enter__(self):
         self.clock = self.timer()
-        self._open: list[tuple[float, float]] = []  # of each span under way: its start, and `_inner` of the span around it
-        self._inner = 0.0  # seconds of the spans and collectives that ended within the innermost span under way
         self.net.observe(self)
         return self
 
     def __exit__(self, *exception):
         self.net.forget(self)
+        self._open.clear()
+        self._inner = 0.0
 
     def timer(self) -> Callable[[], float]:
         """The function that tells the time in seconds. It is asked for on entering: a simulation has a clock of its own."""
