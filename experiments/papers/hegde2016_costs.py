@@ -30,7 +30,7 @@ from gridgrad.parallel.grid.process_grid import GridDescription, GroupDescriptio
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.prediction import machine as machines
 from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.protocols.parallel_sgd import ARRAYS, DRAWN, DRAWS, STRATA, pairs
+from gridgrad.parallel.protocols.parallel_sgd import DRAWN, DRAWS, STRATA, pairs
 from gridgrad.parallel.protocols.protocol_names import SYNC
 from gridgrad.parallel.protocols.server import greedy, single
 
@@ -44,6 +44,7 @@ SCALES = 2, 4, 8, 16, 32, 64  # workers beside a server
 SPREAD = 8  # workers for which tau is given
 MIB, MILLION = 2**20, 10**6
 SHUFFLE, EXCHANGE, PARALLEL, ADMM, DOWNPOUR = "ShuffleSGD", "exchange of halves", "ParallelSGD", "ADMM SGD", "Downpour SGD"
+ARRAYS = 3  # that travel where samples move: inputs, targets and indices
 UPDATE = 4  # additions and multiplications for each parameter, of an update with momentum
 TERMS = {  # of what is sent: words, and functions of what `setting` returns
     SHUFFLE: (

@@ -107,8 +107,7 @@ class Watchdog:
             self._look()
             now, limit = time.monotonic(), max(SILENT, 10 * self.period)
             states = [WatchState(*member, slot[0].item(), now, limit) for member, slot in zip(self.members, self.slots)]
-            fresh = [at for at, state in enumerate(states) if not state.silent]
-            if fresh and fresh[0] == self.me:
+            if next((at for at, state in enumerate(states) if not state.silent), None) == self.me:
                 self._judge(states)
 
     def _look(self):

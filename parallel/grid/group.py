@@ -151,9 +151,7 @@ class Operation(NamedTuple):
 
 
 def sums_in_place(_, array, __):
-    if array.size <= MAX_ELEMENTS:
-        return [(MPI.IN_PLACE, array, MPI.SUM)]
-    starts = range(0, array.size, MAX_ELEMENTS)
+    starts = range(0, max(1, array.size), MAX_ELEMENTS)
     return [(MPI.IN_PLACE, array[start : start + MAX_ELEMENTS], MPI.SUM) for start in starts]
 
 
@@ -164,10 +162,8 @@ REDUCE_SCATTER = Operation("reduce-scatter", "Reduce_scatter",
     lambda sent, received, counts: [(sent, received, counts, MPI.SUM)], adds=True)  # fmt: skip
 ALL_TO_ALL = Operation("all-to-all", "Alltoallv", lambda sent, received, counts: [([sent, counts[0]], [received, counts[1]])])
 BROADCAST = Operation("broadcast", "Bcast", lambda sent, received, counts: [(received,)])
-SCATTER = Operation("scatter", "Scatterv",
-    lambda sent, received, counts: [(None if sent is None else [sent, counts], received)])  # fmt: skip
-GATHER = Operation("gather", "Gatherv",
-    lambda sent, received, counts: [(sent, None if received is None else [received, counts])])  # fmt: skip
+SCATTER = Operation("scatter", "Scatterv", lambda sent, received, counts: [([sent, counts], received)])
+GATHER = Operation("gather", "Gatherv", lambda sent, received, counts: [(sent, [received, counts])])
 
 
 class Group:
@@ -333,7 +329,8 @@ class RequestSet(list):
 
 class Transfer:
     """A non-blocking collective of one or several rounds. steps(): a generator of MPI requests, resumed when each is complete.
-    started, stopped: when it began and was found complete, by the tally's clock. bytes_sent, messages: in all rounds."""
+    started, stopped: when it began and was found complete, by the tally's clock. bytes_sent, messages: in all rounds. arrays:
+    those that are sent or received, if one may be a device's."""
 
     def __init__(self, group, layer, kind, bytes_sent, steps, messages=0, arrays=()):
         self.steps, self.bytes_sent, self._counted = steps, bytes_sent, (group, kind, layer, bytes_sent, 1, messages)

@@ -30,7 +30,6 @@ from gridgrad.parallel.training.steps import minibatch_indices, steps_per_epoch
 
 DRAWS, STRATA = 256, 64
 DRAWN = np.dtype([("label", np.float64), ("index", np.int64), ("worker", np.int64)])  # what is sent of a sample that is drawn
-ARRAYS = 3  # that travel: inputs, targets and indices
 MOST_BYTES = 1 << 30  # that a worker sends at a time: some MPI libraries fail on 2^31 bytes and more
 
 

@@ -20,7 +20,7 @@ with clock c sees all gradients that workers pushed before their clock c - bound
 
 import math
 from collections import Counter
-from functools import partial
+from functools import partial, partialmethod
 
 import numpy as np
 
@@ -308,8 +308,7 @@ class ParameterServer(Protocol):
         self._asking.append((worker, kind))
         self._answer()
 
-    def _on_final(self, worker, numbers, content):
-        self._on_fetch(worker, numbers, content, "final")
+    _on_final = partialmethod(_on_fetch, kind="final")
 
     def _on_draw(self, worker, numbers, content):
         self.workers.send(worker, "drawn", (self._next_share,))
