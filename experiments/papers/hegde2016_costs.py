@@ -16,6 +16,7 @@ worker, and that gradients come in bunches, is left out. One worker trains seria
 
 import heapq
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, total_ordering
 from itertools import chain
@@ -246,7 +247,7 @@ class Message(NamedTuple):
 class WorkOfStep(NamedTuple):
     """Additions and multiplications on parameters, of which each worker has so many `elements`. times: in a step."""
 
-    elements: list
+    elements: Sequence
     operations: float  # on each element
     times: float = 1.0
 
@@ -254,10 +255,10 @@ class WorkOfStep(NamedTuple):
 class Traffic(NamedTuple):
     """What workers of one rank send and compute in a step, beside gradients."""
 
-    work: list
-    sums: list = ()  # (elements, times in a step) of all-reduces
-    rounds: list = ()  # the Messages that travel together, one round after another
-    requests: list = ()  # Messages that take no time
+    work: Sequence
+    sums: Sequence = ()  # (elements, times in a step) of all-reduces
+    rounds: Sequence = ()  # the Messages that travel together, one round after another
+    requests: Sequence = ()  # Messages that take no time
     serving: WorkOfStep | None = None  # of servers
     asynchronous: bool = False  # no worker waits for others; rounds are then what is pushed and what is fetched
 

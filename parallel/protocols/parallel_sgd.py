@@ -109,10 +109,8 @@ class Stripes(Shares):
     def _order_of(self, worker, epoch):
         """The samples of a worker, in their order among all samples in that epoch."""
         whole, _ = minibatch_indices(self.count, self.count, self.seed, epoch)
-        if self.held is not None:
-            return whole[np.isin(whole, self.held(epoch))]
         stripe = Partition.even(self.count, self.workers).part(worker)
-        return whole[(stripe.start <= whole) & (whole < stripe.stop)]
+        return whole[np.isin(whole, np.arange(self.count)[stripe] if self.held is None else self.held(epoch))]
 
 
 # ----- moving samples, which are host arrays with samples first. All functions with a `group` are collective over it: it is the
