@@ -22,13 +22,14 @@ class ReplicaCheck:
     Making one is collective. ValueError if some ranks compute on GPUs and others on CPUs."""
 
     def __init__(self, net, optimizer, every):
-        self.net, self.optimizer, self.every = net, optimizer, every
+        self.net, self.optimizer, self.every, self._steps = net, optimizer, every, 0
         if 0 < len(ranks_on_cpus(net.grid.comm)) < net.grid.size:
             raise ValueError("replicas on GPUs and on CPUs round differently, so they can not be compared: use one device")
 
     def after_step(self, step):
         """Called after training step number `step`. Collective. Raises Fault, on all ranks, if replicas differ."""
-        if (step + 1) % self.every:
+        self._steps += 1  # which is not `step`: an asynchronous worker skips some
+        if self._steps % self.every:
             return
         grid, arrays = self.net.grid, list(self._arrays())
         own = np.array([zlib.crc32(np.ascontiguousarray(to_host(array))) for _, _, array in arrays], np.uint32)
