@@ -5,7 +5,7 @@ terms without their constants, with the sizes of our network and of MNIST for it
 compute. The paper's log(1/eps) iterations of a worker are the steps of the epoch, its theta are those of all workers.
 
 A step of a protocol is one minibatch of each of W workers, who all compute its gradients in T seconds. What is sent and
-computed besides is the Traffic that each protocol declares (`parallel/protocols/protocol.py`). Bytes are those that a rank
+computed besides is the Traffic of each protocol. Bytes are those that a rank
 sends, without headers; an all-reduce counts as in `parallel/grid/collectives.py`. A rank sends, and receives, one message after
 another, but does both at once. If a parameter server waits for all (bsp), the gradients arrive after T, are summed and applied,
 and the parameters are sent. If it does not, a server receives a gradient, applies it and sends the parameters, which takes tau,
@@ -16,10 +16,12 @@ worker, and that gradients come in bunches, is left out. One worker trains seria
 
 import heapq
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import total_ordering
+from functools import partial, total_ordering
 from itertools import chain
-from math import ceil, log2, prod
+from math import ceil, lcm, log2, prod
+from typing import NamedTuple
 
 from gridgrad.experiments.papers.whole_nodes import whole_nodes
 from gridgrad.nn.random import permutation
@@ -29,9 +31,8 @@ from gridgrad.parallel.grid.process_grid import GridDescription, GroupDescriptio
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.prediction import machine as machines
 from gridgrad.parallel.prediction.cost import Cost
-from gridgrad.parallel.protocols.parallel_sgd import ARRAYS, DRAWN, DRAWS, STRATA, pairs
-from gridgrad.parallel.protocols.protocol import UPDATE, Protocol
-from gridgrad.parallel.protocols.protocol_names import FORMS, SYNC
+from gridgrad.parallel.protocols.parallel_sgd import DRAWN, DRAWS, STRATA, pairs
+from gridgrad.parallel.protocols.protocol_names import SYNC
 from gridgrad.parallel.protocols.server import greedy, single
 
 WORKERS = 2, 4, 8
@@ -44,7 +45,8 @@ SCALES = 2, 4, 8, 16, 32, 64  # workers beside a server
 SPREAD = 8  # workers for which tau is given
 MIB, MILLION = 2**20, 10**6
 SHUFFLE, EXCHANGE, PARALLEL, ADMM, DOWNPOUR = "ShuffleSGD", "exchange of halves", "ParallelSGD", "ADMM SGD", "Downpour SGD"
-TRAFFIC = {SYNC: Protocol.traffic} | {name: form.traffic for name, form in FORMS.items()}
+ARRAYS = 3  # that travel where samples move: inputs, targets and indices
+UPDATE = 4  # additions and multiplications for each parameter, of an update with momentum
 TERMS = {  # of what is sent: words, and functions of what `setting` returns
     SHUFFLE: (
         "D + 2 d k log2 k in MiB: the samples, and d drawn ones to the first worker and back",
@@ -230,7 +232,79 @@ def comparisons(k, draws):
     return count
 
 
-# ----- a step of a protocol
+# ----- what a step of a protocol sends and computes
+
+
+class Message(NamedTuple):
+    """What one worker sends another. elements: 0 if it only asks. times: in a step on average."""
+
+    sender: int
+    receiver: int
+    elements: int
+    times: float = 1.0
+
+
+class WorkOfStep(NamedTuple):
+    """Additions and multiplications on parameters, of which each worker has so many `elements`. times: in a step."""
+
+    elements: Sequence
+    operations: float  # on each element
+    times: float = 1.0
+
+
+class Traffic(NamedTuple):
+    """What workers of one rank send and compute in a step, beside gradients."""
+
+    work: Sequence
+    sums: Sequence = ()  # (elements, times in a step) of all-reduces
+    rounds: Sequence = ()  # the Messages that travel together, one round after another
+    requests: Sequence = ()  # Messages that take no time
+    serving: WorkOfStep | None = None  # of servers
+    asynchronous: bool = False  # no worker waits for others; rounds are then what is pushed and what is fetched
+
+
+def averaging(agreement, served, period=1):
+    """An update, and in each `period`-th step a sum of all parameters. agreement: operations on each beside those of the sum.
+    served: parameters that each worker serves, together all."""
+    elements, every = [sum(served)] * len(served), 1 / period
+    return Traffic([WorkOfStep(elements, UPDATE), WorkOfStep(elements, agreement, every)], [(sum(served), every)])
+
+
+def gossip(served):
+    elements, workers = sum(served), len(served)
+    halves = [Message(worker, (worker + 1) % workers, elements) for worker in range(workers)]
+    mixing = 6  # find and add what the step has changed, halve, add what arrives, divide by the weight
+    return Traffic([WorkOfStep([elements] * workers, operations) for operations in (UPDATE, mixing)], rounds=[halves])
+
+
+def serving(served, fetch=1, push=1, local=0, asynchronous=True):
+    """local: operations on each parameter of a worker's own step between fetches. A push also asks for parameters; a fetch
+    without one is a message. Asynchronous workers ask the first one in each step for a share."""
+    workers = range(len(served))
+    pairs = [(worker, server) for worker in workers for server in workers if worker != server and served[server]]
+    pushed = [Message(worker, server, served[server], 1 / push) for worker, server in pairs]
+    fetched = [Message(server, worker, served[server], 1 / fetch) for worker, server in pairs]
+    asked = [Message(worker, server, 0, 1 / fetch - 1 / lcm(fetch, push)) for worker, server in pairs]
+    if asynchronous:
+        asked += [Message(*way, 0) for worker in workers[1:] for way in ((worker, 0), (0, worker))]
+        applied = WorkOfStep(served, UPDATE, 1 / push)
+    else:
+        applied = WorkOfStep(served, len(served) - 1 + UPDATE)
+    return Traffic([WorkOfStep([sum(served)] * len(served), local)], [], [pushed, fetched], asked, applied, asynchronous)
+
+
+AGREEMENTS = {SYNC: 0, "local": 1, "post-local": 1, "slowmo": 7, "diloco": 8, "easgd": 4, "admm": 1, "parallel-sgd": 1}
+TRAFFIC = {
+    **{name: partial(averaging, operations) for name, operations in AGREEMENTS.items()},
+    "sgp": gossip,
+    "server:bsp": partial(serving, asynchronous=False),
+    "server:asp": serving,
+    "server:ssp": serving,
+    "downpour": partial(serving, local=UPDATE),
+}
+
+
+# ----- what it costs
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def measure(grid, repeats):
             turns = slowest_in_turns(grid.comm, [timed(load)], most=repeats + 1)
             row[f"{name} seconds"] = float(np.median(turns[1:, 0]))  # in the first turn memory is touched for the first time
             sent = sum(record.bytes for record in grid.tally.records.values()) / (repeats + 1)  # with the one that is not timed
-            row[f"{name} bytes"] = round(grid.world.sum(sent, "report"))
+            row[f"{name} bytes"] = round(grid.comm.allreduce(sent))
         rows.append(row)
     return rows
 

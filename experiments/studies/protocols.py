@@ -181,7 +181,7 @@ def trained(problem, text, seconds, straggler):
     args, data, history, protocols = problem.args, problem.data, [], [None] * problem.args.workers
     turns, trained_on, make = [], 0, maker(text)  # turns: (samples, loss) of those that have ended
     server_byte = seconds["update"] / (problem.serial.size * problem.serial.dtype.itemsize)
-    simulation = Simulation(args.workers, latency=1e-6 * args.delay, byte_seconds=8e-6 / args.rate, seed=args.seed,
+    simulation = Simulation(args.workers, latency=1e-6 * args.delay, byte_seconds=8e-6 / args.rate,
                             straggler={args.workers - 1: straggler}, serve_seconds=server_byte)  # fmt: skip
     apart = max(1, round(args.every * args.samples / args.batch_size)) * args.batch_size
 

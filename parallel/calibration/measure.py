@@ -19,7 +19,7 @@ from gridgrad import nn
 from gridgrad.nn import SGD, Context, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, Tanh
 from gridgrad.nn.measured import in_turns, timed
 from gridgrad.parallel.calibration.timing import TimeLimit, slowest_in_turns
-from gridgrad.parallel.grid.collectives import COLLECTIVES
+from gridgrad.parallel.grid.collectives import CALIBRATED, trial
 from gridgrad.parallel.grid.process_grid import HEIGHT, LAYER_AXES, MODEL, ProcessGrid
 from gridgrad.parallel.placement.layer_kinds import TABLED_KERNELS
 from gridgrad.parallel.prediction.cost import cost_of_slowest_rank
@@ -217,17 +217,16 @@ def collectives(timer, progress=iter, limit=None):
     """{kind: {ranks: [[bytes sent, seconds], ..]}} for groups of every size that divides the number of ranks. Collective.
     limit: a TimeLimit, after which only the lengths of `ALWAYS` are still measured, once each. The rest is as for `tables`."""
     curves, comm, limit = {}, timer.comm, limit or TimeLimit(timer.comm)
-    kinds = [kind for kind, collective in COLLECTIVES.items() if collective.trial]
     for members in [n for n in range(2, comm.size + 1) if comm.size % n == 0]:
         with ProcessGrid(comm, batch=comm.size // members, model=members) as grid:
-            points = [*product(kinds, LENGTHS), ("all-reduce", LONGEST)]
+            points = [*product(CALIBRATED, LENGTHS), ("all-reduce", LONGEST)]
             least = [(kind, length) for kind, length in points if length in ALWAYS]
             rest = [point for point in points if point not in least]
             for number, (kind, length) in enumerate(progress(least + rest + points * (PASSES - 1))):
                 if limit.is_over() and number >= len(least):
                     break
                 grid.tally.clear()
-                action = COLLECTIVES[kind].trial(grid.group(MODEL), length)
+                action = trial(kind, grid.group(MODEL), length)
                 action()
                 sent = grid.comm.allreduce(sum(record.bytes for record in grid.tally.records.values()), MPI.MAX)
                 curve = curves.setdefault(kind, {}).setdefault(str(members), {})

@@ -23,7 +23,7 @@ from gridgrad.nn.kernels.processor import blas
 from gridgrad.nn.measured import answer_file, timed
 from gridgrad.parallel.calibration import measure, timing
 from gridgrad.parallel.calibration.timing import TimeLimit, on_machine
-from gridgrad.parallel.grid.collectives import COLLECTIVES, all_reduce_elements
+from gridgrad.parallel.grid.collectives import COLLECTIVES, all_reduce_elements, trial
 from gridgrad.parallel.grid.process_grid import BATCH, ProcessGrid
 from gridgrad.parallel.job.own_process import LINK
 from gridgrad.parallel.prediction import machine
@@ -74,7 +74,7 @@ def measure_quickly(comm):
     cores = (os.cpu_count() or 1) / max(on_machine(comm))  # of this rank
     with ProcessGrid(comm, batch=comm.size) as grid, threadpool_limits(1, "blas"):
         if comm.size > 1:
-            trials += [timed(COLLECTIVES["all-reduce"].trial(grid.group(BATCH), n), CALLS // n or 1) for n in SUMMED]
+            trials += [timed(trial("all-reduce", grid.group(BATCH), n), CALLS // n or 1) for n in SUMMED]
         turns = timing.slowest_in_turns(comm, trials, limit)
     product, addition, call, *sums = turns.min(axis=0).tolist()
     part = min(1.0, cores)

@@ -28,11 +28,11 @@ class ReplicaCheck:
 
     def after_step(self, step):
         """Called after training step number `step`. Collective. Raises Fault, on all ranks, if replicas differ."""
-        self._steps += 1
+        self._steps += 1  # which is not `step`: an asynchronous worker skips some
         if self._steps % self.every:
             return
         grid, arrays = self.net.grid, list(self._arrays())
-        own = np.array([checksum(array) for _, _, array in arrays], np.uint32)
+        own = np.array([zlib.crc32(np.ascontiguousarray(to_host(array))) for _, _, array in arrays], np.uint32)
         sums = np.empty((grid.size, len(arrays)), np.uint32)
         grid.world.all_gather(own, sums.reshape(-1), [len(arrays)] * grid.size, REPLICAS)
         different = []
@@ -51,12 +51,10 @@ class ReplicaCheck:
 
     def _arrays(self):
         """(name, Layout, this rank's block) of all arrays that have replicas."""
-        net, start = self.net, 0
+        net = self.net
         is_whole = self.optimizer.net is net and not net.reduction.sharded
         states = self.optimizer.state_arrays() if is_whole else {}
-        for layer, p in net.parameters:
-            where = slice(start, start + p.size)
-            start = where.stop
+        for layer, p, where in net.reduction.places:
             yield f"parameter {layer.name}.{p.name}", p.layout, p.value
             for name, array in states.items():
                 yield f"the optimizer's {name} of {layer.name}.{p.name}", p.layout, array[where]
@@ -75,11 +73,6 @@ def odd_ones(blocks, sums):
         odd = [rank for rank in ranks if sums[rank] != most]
         if odd:
             yield odd, [rank for rank in ranks if sums[rank] == most]
-
-
-def checksum(array):
-    """CRC-32 of the bytes of an array: it differs whenever arrays differ in one bit, or in any 32 bits in a row."""
-    return zlib.crc32(np.ascontiguousarray(to_host(array)).reshape(-1).view(np.uint8))
 
 
 NOTHING = np.iinfo(np.int64).max  # the position of what was found while nothing was

@@ -67,9 +67,8 @@ class Watchdog:
     """
 
     def __init__(self, comm: MPI.Intracomm, seconds: float, net: Sequential | None = None) -> None:
-        self.seconds, self.net, self.period = seconds, net, min(PERIOD, seconds / 10)
-        self.is_needed = comm.size > 1
-        if not self.is_needed:
+        self.seconds, self.net, self.period, self._thread = seconds, net, min(PERIOD, seconds / 10), None
+        if comm.size == 1:
             return
         node = comm.Split_type(MPI.COMM_TYPE_SHARED)
         try:
@@ -87,12 +86,12 @@ class Watchdog:
 
     def start(self) -> None:
         """Begin to watch."""
-        if self.is_needed:
+        if self._thread:
             self._thread.start()
 
     def stop(self) -> None:
         """End watching."""
-        if self.is_needed:
+        if self._thread:
             self._over.set()
             self._thread.join()
 
@@ -108,8 +107,7 @@ class Watchdog:
             self._look()
             now, limit = time.monotonic(), max(SILENT, 10 * self.period)
             states = [WatchState(*member, slot[0].item(), now, limit) for member, slot in zip(self.members, self.slots)]
-            fresh = [at for at, state in enumerate(states) if not state.silent]
-            if fresh and fresh[0] == self.me:
+            if next((at for at, state in enumerate(states) if not state.silent), None) == self.me:
                 self._judge(states)
 
     def _look(self):

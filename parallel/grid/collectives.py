@@ -24,7 +24,6 @@ class Collective:
     sent: Callable
     rounds: Callable  # (ranks): the messages that follow one another in the algorithm with the lowest latency
     needs: Callable  # (rank): the slice of the ranks that must have entered it before this rank can leave it
-    trial: Callable | None = None  # (group, length): a function that runs it once with `length` float32 numbers, if calibrated
     through_first: bool = False  # whether all messages begin or end at the first rank, which sends or receives all bytes
 
 
@@ -66,50 +65,15 @@ def all_but_own(group, elements, own):
     return elements - own
 
 
-# ----- trials of a collective of `length` numbers in all, for the calibration
-
-
-def zeros(length):
-    return np.zeros(length, np.float32)
-
-
-def even_counts(length, group):
-    """How many of `length` elements each rank of a group gets in an even split."""
-    return [length // group.size + (rank < length % group.size) for rank in range(group.size)]
-
-
-def trial(method, arguments):
-    """A trial of a method of a Group. arguments: a function of the even counts of the ranks, and of that of this rank."""
-
-    def prepared(group, length):
-        counts = even_counts(length, group)
-        return partial(getattr(group, method), *arguments(counts, counts[group.rank]), CALIBRATION)
-
-    return prepared
-
-
-def try_exchange(group, length):
-    """Exchange half of the numbers with the neighbour on each side, as in the halo exchange of height shards."""
-    counts = [length // 2 if abs(rank - group.rank) == 1 else 0 for rank in range(group.size)]
-    blocks, out = zeros(sum(counts)), zeros(sum(counts))
-    return lambda: group.start_exchange(blocks, counts, out, counts, CALIBRATION).wait()
-
-
 COLLECTIVES = {
     "all-reduce": Collective(
         lambda group, elements, own: all_reduce_elements(elements, group.size, group.rank),
-        lambda ranks: 2 * rounded_up_log2(ranks), everyone,
-        trial("all_reduce", lambda counts, own: [zeros(sum(counts))])),
-    "all-gather": Collective(
-        lambda group, elements, own: elements * (group.size - 1), rounded_up_log2, everyone,
-        trial("all_gather", lambda counts, own: [zeros(own), zeros(sum(counts)), counts])),
-    "reduce-scatter": Collective(all_but_own, rounded_up_log2, everyone,
-        trial("reduce_scatter", lambda counts, own: [zeros(sum(counts)), zeros(own), counts])),
-    "all-to-all": Collective(all_but_own, rounded_up_log2, everyone,
-        trial("all_to_all", lambda counts, own: [
-            zeros(sum(counts)), counts, zeros(own * len(counts)), [own] * len(counts)])),
+        lambda ranks: 2 * rounded_up_log2(ranks), everyone),
+    "all-gather": Collective(lambda group, elements, own: elements * (group.size - 1), rounded_up_log2, everyone),
+    "reduce-scatter": Collective(all_but_own, rounded_up_log2, everyone),
+    "all-to-all": Collective(all_but_own, rounded_up_log2, everyone),
     "exchange": Collective(all_but_own, lambda ranks: min(2, ranks - 1),
-        lambda rank: slice(max(0, rank - 1), rank + 2), try_exchange),  # with those next to it
+        lambda rank: slice(max(0, rank - 1), rank + 2)),  # with those next to it
     "broadcast": Collective(
         lambda group, elements, own: 0 if group.rank else elements * (group.size - 1), rounded_up_log2, first),
     "scatter": Collective(lambda group, elements, own: 0 if group.rank else elements - own, rounded_up_log2, first,
@@ -121,3 +85,25 @@ COLLECTIVES = {
     "shared sum": Collective(all_but_own, rounded_up_log2, everyone),
     "barrier": Collective(lambda group, elements, own: 0, rounded_up_log2, everyone),
 }  # fmt: skip
+
+# ----- for the calibration
+
+zeros = partial(np.zeros, dtype=np.float32)
+TRIALS = {  # {kind: (group, counts, own): the method of a Group that runs it, and what it takes before the name}
+    "all-reduce": lambda group, counts, own: (group.all_reduce, zeros(sum(counts))),
+    "all-gather": lambda group, counts, own: (group.all_gather, zeros(own), zeros(sum(counts)), counts),
+    "reduce-scatter": lambda group, counts, own: (group.reduce_scatter, zeros(sum(counts)), zeros(own), counts),
+    "all-to-all": lambda group, counts, own: (
+        group.all_to_all, zeros(sum(counts)), counts, zeros(own * len(counts)), [own] * len(counts)),
+}  # fmt: skip
+CALIBRATED = *TRIALS, "exchange"
+
+
+def trial(kind, group, length):
+    """A function that runs a collective of a kind once, with `length` numbers of float32 in all, evenly split."""
+    if kind == "exchange":  # half of them with the neighbour on each side, as in the halo exchange of height shards
+        counts = [length // 2 if abs(rank - group.rank) == 1 else 0 for rank in range(group.size)]
+        blocks, out = zeros(sum(counts)), zeros(sum(counts))
+        return lambda: group.start_exchange(blocks, counts, out, counts, CALIBRATION).wait()
+    counts = [length // group.size + (rank < length % group.size) for rank in range(group.size)]
+    return partial(*TRIALS[kind](group, counts, counts[group.rank]), CALIBRATION)

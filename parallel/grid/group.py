@@ -151,9 +151,7 @@ class Operation(NamedTuple):
 
 
 def sums_in_place(_, array, __):
-    if array.size <= MAX_ELEMENTS:
-        return [(MPI.IN_PLACE, array, MPI.SUM)]
-    starts = range(0, array.size, MAX_ELEMENTS)
+    starts = range(0, max(1, array.size), MAX_ELEMENTS)
     return [(MPI.IN_PLACE, array[start : start + MAX_ELEMENTS], MPI.SUM) for start in starts]
 
 
@@ -164,10 +162,8 @@ REDUCE_SCATTER = Operation("reduce-scatter", "Reduce_scatter",
     lambda sent, received, counts: [(sent, received, counts, MPI.SUM)], adds=True)  # fmt: skip
 ALL_TO_ALL = Operation("all-to-all", "Alltoallv", lambda sent, received, counts: [([sent, counts[0]], [received, counts[1]])])
 BROADCAST = Operation("broadcast", "Bcast", lambda sent, received, counts: [(received,)])
-SCATTER = Operation("scatter", "Scatterv",
-    lambda sent, received, counts: [(None if sent is None else [sent, counts], received)])  # fmt: skip
-GATHER = Operation("gather", "Gatherv",
-    lambda sent, received, counts: [(sent, None if received is None else [received, counts])])  # fmt: skip
+SCATTER = Operation("scatter", "Scatterv", lambda sent, received, counts: [([sent, counts], received)])
+GATHER = Operation("gather", "Gatherv", lambda sent, received, counts: [(sent, [received, counts])])
 
 
 class Group:
@@ -181,10 +177,6 @@ class Group:
         self.ranks = tuple(map(int, own.Translate_ranks(list(range(self.size)), world)))
         own.Free(), world.Free()
         self._tag = 0
-
-    def free(self):
-        """Free the communicator. Collective."""
-        self.comm.Free()
 
     def _run(self, operation, layer, elements, own, outgoing, incoming, counts=None):
         """Carry out an Operation. elements, own: see `Collective.sent`. outgoing, incoming: arrays, the same one in place."""
@@ -220,7 +212,7 @@ class Group:
                 into[...] = incoming
 
         sent = sent_by_rank(operation.kind, elements, own, self.size, self.rank) * outgoing.itemsize
-        return begun(lambda: Transfer(self, layer, operation.kind, sent, steps()), outgoing, incoming)
+        return Transfer(self, layer, operation.kind, sent, steps, arrays=(outgoing, incoming))
 
     def all_reduce(self, array, layer):
         """Sum `array` elementwise over the group, in place on every rank."""
@@ -269,47 +261,36 @@ class Group:
         """Concatenate the blocks of all ranks, counts[i] elements each, into `out` on rank 0; it is None elsewhere."""
         self._run(GATHER, layer, block.size, 0, block, out, counts)
 
-    def sum(self, value, layer):
-        """The sum of a number over the group, in float64, on every rank."""
-        array = np.array([value], np.float64)
-        self.all_reduce(array, layer)
-        return array.item()
-
     # ----- messages from rank to rank
 
     def start_exchange(self, blocks, counts, out, out_counts, layer):
         """Begin an `all_to_all` by messages between pairs of ranks with counts above 0, such as a halo; return a Transfer.
-        A rank waits for those alone that send it something. ValueError if it sends to itself. Counted as "exchange"."""
-        if counts[self.rank] or out_counts[self.rank]:
-            raise ValueError(f"an exchange brings nothing from a rank to itself: rank {self.rank} must have counts of 0 there, "
-                             f"not {counts[self.rank]} and {out_counts[self.rank]}")  # fmt: skip
+        A rank waits for those alone that send it something, and sends nothing to itself. Counted as "exchange"."""
 
-        def steps(tag):
+        def steps():
             stage = None if xp.is_cpu else Staging()
             given, received = stage.on_host(blocks, out) if stage else (blocks, out)
-            yield self.point_to_point(pieces(given, counts), pieces(received, out_counts), tag)
+            yield self.point_to_point(pieces(given, counts), pieces(received, out_counts), self.next_tag())
             if stage:
                 stage.arrived(received, out)
 
-        messages = sum(map(bool, counts))
-        return begun(lambda: Transfer(self, layer, "exchange", blocks.nbytes, steps(self.next_tag()), messages), blocks, out)
+        return Transfer(self, layer, "exchange", blocks.nbytes, steps, sum(map(bool, counts)), (blocks, out))
 
     def start_point_to_point(self, outgoing, incoming, layer, kind):
         """Begin to send the array `outgoing[r]` to each other rank r and to receive `incoming[r]`; return a Transfer.
         For empty ones there is no message. kind: counted as such."""
         sizes = [array.nbytes for rank, array in enumerate(outgoing) if array.size and rank != self.rank]
 
-        def steps(tag):
+        def steps():
             given, received = outgoing, incoming
             if not xp.is_cpu:
                 given, received = self._on_host(outgoing, Staging.outgoing), self._on_host(incoming, Staging.incoming)
-            yield self.point_to_point(given, received, tag)
+            yield self.point_to_point(given, received, self.next_tag())
             if not xp.is_cpu:
                 for buffer, array in zip(received, incoming, strict=True):
                     staging.arrived(buffer, array)
 
-        transfer = lambda: Transfer(self, layer, kind, sum(sizes), steps(self.next_tag()), len(sizes))  # noqa: E731
-        return begun(transfer, *outgoing, *incoming)
+        return Transfer(self, layer, kind, sum(sizes), steps, len(sizes), (*outgoing, *incoming))
 
     def _on_host(self, arrays, buffer):
         """What `buffer`, a method of Staging, gives instead of `arrays`, which travel together: to each one its own."""
@@ -347,15 +328,23 @@ class RequestSet(list):
 
 
 class Transfer:
-    """A non-blocking collective of one or several rounds. steps: a generator of MPI requests, resumed when each is complete.
-    started, stopped: when it began and was found complete, by the tally's clock. bytes_sent, messages: in all rounds."""
+    """A non-blocking collective of one or several rounds. steps(): a generator of MPI requests, resumed when each is complete.
+    started, stopped: when it began and was found complete, by the tally's clock. bytes_sent, messages: in all rounds. arrays:
+    those that are sent or received, if one may be a device's."""
 
-    def __init__(self, group, layer, kind, bytes_sent, steps, messages=0):
-        self.steps, self.bytes_sent, self.done = steps, bytes_sent, False
-        self.call = Call(group, kind, layer, bytes_sent, messages=messages)
-        self.started = group.tally.clock.now()
+    def __init__(self, group, layer, kind, bytes_sent, steps, messages=0, arrays=()):
+        self.steps, self.bytes_sent, self._counted = steps, bytes_sent, (group, kind, layer, bytes_sent, 1, messages)
+        if on_host(*arrays):
+            self._begin()
+        else:  # a graph has it begin, and tests it and waits for it, anew in each replay
+            self.test, self.wait = partial(between, self.test), partial(between, self.wait)
+            between(self._begin)
+
+    def _begin(self):
+        self.done, self.call, self._rounds = False, Call(*self._counted), self.steps()
         with self.call:
-            self.request = next(steps)
+            self.request = next(self._rounds)
+        self.started = self.call.start
         self.call.calls = self.call.sent = self.call.messages = 0  # what follows is progress of the same call
 
     def test(self):
@@ -375,37 +364,12 @@ class Transfer:
 
     def _go_on(self):
         """Begin the next round or, after the last one, note that the transfer is complete."""
-        self.request = next(self.steps, None)
+        self.request = next(self._rounds, None)
         if self.request is None:
             call, self.done = self.call, True
             self.stopped = call.group.tally.clock.now()
             if told := call.group.tally.observer:
                 told.flight(call.group, call.layer, call.kind, self.bytes_sent, self.started, self.stopped)
-
-
-class DeviceTransfer:
-    """A Transfer of arrays of a device. A graph has it begin, and waits for it, anew in each replay."""
-
-    def __init__(self, begin):
-        self.begin = begin
-        between(self._begin)
-
-    def _begin(self):
-        self.transfer = self.begin()
-
-    def test(self):
-        return between(lambda: self.transfer.test())
-
-    def wait(self):
-        between(lambda: self.transfer.wait())
-
-    def __getattr__(self, name):
-        return getattr(self.transfer, name)
-
-
-def begun(begin, *arrays):
-    """What begin() returns, a Transfer of these arrays, or a DeviceTransfer with its methods."""
-    return begin() if on_host(*arrays) else DeviceTransfer(begin)
 
 
 def on_host(*arrays):

@@ -8,7 +8,6 @@ import os
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import combinations, product
 from math import prod
 from typing import Any
@@ -28,7 +27,6 @@ LAYER_AXES = (BATCH, HEIGHT, MODEL)  # the axes that divide the arrays of a laye
 AXES = (STAGE, *LAYER_AXES)  # outermost first: consecutive ranks, often on one node, are neighbours along `model`
 SIZE = re.compile("0*[1-9][0-9]{0,8}")  # of an axis, as text
 ALWAYS_WRITTEN = (BATCH, MODEL)  # also where their size is 1
-KEY: list[int] = []  # the MPI attribute key under which a communicator caches the result of `neighbours`, once it is created
 
 
 def parse_grid(text: str) -> dict[str, int]:
@@ -92,37 +90,6 @@ def places(sizes):
     return [dict(zip(sizes, place, strict=True)) for place in product(*map(range, sizes.values()))]
 
 
-def ranks_per_node(most, environ=os.environ):
-    """How many ranks may share memory: GRIDGRAD_RANKS_PER_NODE, else `most`. ValueError if it is no whole number above 0."""
-    text = environ.get("GRIDGRAD_RANKS_PER_NODE") or str(most)
-    if not SIZE.fullmatch(text):
-        raise ValueError(f"GRIDGRAD_RANKS_PER_NODE must be a whole number of at least 1, not '{text}'")
-    return int(text)
-
-
-def neighbours(comm):
-    """[(the first of the ranks that share memory with it, its position among them)] for each rank of a communicator.
-    Collective at the first call for a communicator, which caches the result."""
-    if not KEY:
-        KEY.append(MPI.Comm.Create_keyval())
-    found = comm.Get_attr(KEY[0])
-    if found is None:
-        together = comm.Split_type(MPI.COMM_TYPE_SHARED)
-        found = comm.allgather((together.bcast(comm.rank), together.rank))
-        together.Free()
-        comm.Set_attr(KEY[0], found)
-    return found
-
-
-@lru_cache(maxsize=4096)
-def ranks_at(sizes, coordinates):
-    """The numbers of the ranks with these coordinates along `AXES`, where None stands for any: a rising tuple."""
-    ranks = (0,)
-    for size, coordinate in zip(sizes, coordinates, strict=True):
-        ranks = tuple(rank * size + at for rank in ranks for at in (range(size) if coordinate is None else (coordinate,)))
-    return ranks
-
-
 @dataclass(frozen=True)
 class GroupDescription:
     """The ranks along some axes of a grid, like a `Group` but without a communicator.
@@ -162,16 +129,13 @@ class GridDescription:
 
     def ranks_of(self, group):
         """The numbers in the grid of the ranks of one of its groups, in the order of the group: a tuple."""
-        return self._ranks_at(dict.fromkeys(group.axes))
+        at = self.coordinates | dict.fromkeys(group.axes, slice(None))
+        return tuple(np.arange(self.size).reshape(*self.sizes.values())[tuple(at.values())].ravel().tolist())
 
     def rank_beside(self, axis, coordinate):
         """The number in the grid of the rank that has another coordinate along an axis."""
-        return self._ranks_at({axis: coordinate})[0]
-
-    def _ranks_at(self, others):
-        """The ranks with the coordinates of this one except `others`, where None stands for any."""
-        coordinates = self.coordinates | others
-        return ranks_at(tuple(self.sizes.values()), tuple(coordinates[axis] for axis in AXES))
+        at = self.coordinates | {axis: coordinate}
+        return int(np.ravel_multi_index(tuple(at.values()), tuple(self.sizes.values())))
 
     def spans_nodes(self, *axes):
         """Whether the ranks that differ from this one only along `axes` are on several nodes."""
@@ -197,6 +161,8 @@ class ProcessGrid:
 
     Attributes
     ----------
+    size, rank
+        The number of ranks, and the number of this rank, from 0.
     sizes
         {axis: number of ranks}, of all axes.
     coordinates
@@ -234,10 +200,16 @@ class ProcessGrid:
         self.on_cpus = len(cpus) == comm.size
         agree_on_kernels(comm, cpus[0] if cpus else 0)
         self.comm = comm.Create_cart(list(self.sizes.values()), reorder=False)
+        self.size, self.rank = self.comm.size, self.comm.rank
         self.tally = Tally()
         self.coordinates = dict(zip(AXES, self.comm.Get_coords(self.comm.rank)))
-        most = ranks_per_node(comm.size)
-        self._nodes = [(first, position // most) for first, position in neighbours(comm)]
+        most = os.environ.get("GRIDGRAD_RANKS_PER_NODE") or str(comm.size)
+        if not SIZE.fullmatch(most):
+            raise ValueError(f"GRIDGRAD_RANKS_PER_NODE must be a whole number of at least 1, not '{most}'")
+        together = comm.Split_type(MPI.COMM_TYPE_SHARED)
+        node = together.bcast(comm.rank), together.rank // int(most)  # the first of those who share memory, and their part
+        together.Free()
+        self._nodes = comm.allgather(node)
         self._several = [axis for axis, size in self.sizes.items() if size > 1]
         sets = [axes for number in range(len(self._several) + 1) for axes in combinations(self._several, number)]
         parts = {frozenset(axes): self.comm.Sub([axis in axes for axis in AXES]) for axes in sets}  # in this order on all ranks
@@ -264,11 +236,10 @@ class ProcessGrid:
 
     def spans_nodes(self, *axes: str) -> bool:
         """Whether anywhere on the grid ranks that differ only along `axes` are on several nodes."""
-        fixed = [axis for axis in AXES if axis not in axes]
         nodes: dict[tuple[int, ...], set[tuple[int, int]]] = defaultdict(set)
         for rank, node in enumerate(self._nodes):
             coordinates = self.coordinates_of(rank)
-            nodes[tuple(coordinates[axis] for axis in fixed)].add(node)
+            nodes[tuple(coordinates[axis] for axis in AXES if axis not in axes)].add(node)
         return any(len(found) > 1 for found in nodes.values())
 
     def leaders(self, group: Group) -> Group | None:
@@ -284,16 +255,6 @@ class ProcessGrid:
     def _all_groups(self):
         """Each Group once, in an order that is the same on all ranks that share one."""
         return dict.fromkeys(filter(None, (*self._groups.values(), self.node, *self._leaders.values())))
-
-    @property
-    def size(self) -> int:
-        """The number of ranks of the grid."""
-        return self.comm.size
-
-    @property
-    def rank(self) -> int:
-        """The number of this rank in the grid, from 0."""
-        return self.comm.rank
 
     def coordinates_of(self, rank: int) -> dict[str, int]:
         """The coordinates, by axis, of any rank."""
@@ -326,7 +287,7 @@ class ProcessGrid:
     def free(self) -> None:
         """Free the communicators, of which an MPI library has about two thousand; the grid is unusable then. Collective."""
         for group in self._all_groups():
-            group.free()
+            group.comm.Free()
         self.comm.Free()
 
     def __enter__(self) -> "ProcessGrid":

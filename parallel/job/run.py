@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 import warnings
+from itertools import groupby
 
 from mpi4py import MPI
 
@@ -50,12 +51,10 @@ def promised_ranks(environ=os.environ):
     return 1, None
 
 
-def launched_rank(environ=os.environ):
+def launched_rank():
     """The rank that the launcher gave this process, also before MPI is started; 0 if there is no launcher."""
-    if promised_ranks(environ)[0] == 1:
-        return 0
-    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-    return next((int(environ[name]) for name in names if environ.get(name, "").isdecimal()), 0)
+    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID") if promised_ranks()[0] > 1 else ()
+    return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdecimal()), 0)
 
 
 def start_line(ranks):
@@ -109,13 +108,9 @@ def on_root(comm, action):
 
 def in_short(numbers, between=","):
     """Whole numbers in short: "0-3,8" for {0, 1, 2, 3, 8}."""
-    runs = []
-    for number in sorted(numbers):
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return between.join(f"{first}-{last}" if last > first else str(first) for first, last in runs)
+    places = groupby(enumerate(sorted(numbers)), key=lambda place: place[1] - place[0])  # the same in a row of neighbours
+    runs = [[number for _, number in run] for _, run in places]
+    return between.join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def one_line(error):
@@ -172,7 +167,11 @@ def run(main, check=check_size):
         print_of_rank(comm.rank, f"error: {one_line(fault)}\n")
         _abort(comm, 1)
     except KeyboardInterrupt:
-        _end_interrupted(comm)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if comm.rank:  # rank 0 says so, or where it waits in MPI for another rank, that one
+            time.sleep(GRACE / 10)
+        print(f"{_program()}: {INTERRUPTED}", file=sys.stderr, flush=True)
+        _abort(comm, 130)
     except SystemExit as exit:
         if exit.code not in (0, None):
             _abort(comm, exit.code if isinstance(exit.code, int) else 1)
@@ -282,15 +281,6 @@ def _end_together(comm, words, status, notes=()):
     sys.exit(status)
 
 
-def _end_interrupted(comm):
-    """End the whole job after Ctrl-C. Rank 0 says so; it may wait in MPI for another one, which speaks then."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if comm.rank:
-        time.sleep(GRACE / 10)
-    print(f"{_program()}: {INTERRUPTED}", file=sys.stderr, flush=True)
-    _abort(comm, 130)
-
-
 def _finalize(comm):
     """Finalise MPI, and delete the shared-memory file that Open MPI 5 leaves behind after a serial run."""
     listen()  # Python's own end would print a traceback after Ctrl-C
@@ -323,9 +313,6 @@ NEEDED = "a rank of this job has died, and what it computes needs all ranks: sta
 
 class Death(RuntimeError):
     """A rank has died without which this one can not go on."""
-
-    def __init__(self):
-        super().__init__(NEEDED)
 
 
 def is_death(error):
@@ -370,14 +357,13 @@ def end_job_when_uncaught():
     sys.excepthook, threading.excepthook = _in_main_thread, _in_thread
 
 
-def _in_main_thread(kind, error, trace):
-    _end_job(kind, error, trace, _installed[0], kind, error, trace)
+def _in_main_thread(*raised):
+    _end_job(*raised, _installed[0], *raised)
 
 
 def _in_thread(arguments):
-    if arguments.exc_type is SystemExit:  # it ends only its thread, and Python prints nothing
-        return
-    _end_job(arguments.exc_type, arguments.exc_value, arguments.exc_traceback, _installed[1], arguments)
+    if arguments.exc_type is not SystemExit:  # which ends only its thread, and Python prints nothing
+        _end_job(*arguments[:3], _installed[1], arguments)
 
 
 def _end_job(kind, error, trace, before, *arguments):

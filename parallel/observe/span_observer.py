@@ -18,7 +18,6 @@ OTHERS = "loss", "optimizer", "protocol", "reader"  # the names of those whose p
 
 class SpanObserver(Observer):
     """A context manager: while it is open, `record` is called with (what, start, stop, inner, step) of each pass of a network.
-
     what: (name, kind, phase), such as ("0", "Conv2d", "forward"). inner: the seconds in spans and collectives within it."""
 
     # A subclass may have a `timer` of its own, and then observe a Sequential. Where it overrides `collective` or `advanced`,
@@ -108,7 +107,6 @@ class Profile(SpanObserver):
 
     def rows(self, steps: int) -> list[dict[str, Any]] | None:
         """The profile of all ranks: a list of dicts, one for each layer, on rank 0; None elsewhere. Collective.
-
         Each has the keys "layer" (its name), "kind" (its class, such as "Conv2d") and "forward", "gradients", "input_gradient"
         and "backward": seconds a step, the mean over the ranks. "backward" is for layers that compute both gradients at once.
         The layers are in the order in which they ran first. steps: the number of training steps that were observed."""

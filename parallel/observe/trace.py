@@ -9,7 +9,6 @@ import json
 import math
 import os
 import platform
-from bisect import bisect_left
 from collections import defaultdict
 from itertools import groupby
 from operator import attrgetter, itemgetter
@@ -33,7 +32,6 @@ DOING, FLYING = 0, 1  # the numbers of the threads: what the rank does, and the 
 
 class TimelineEvent(NamedTuple):
     """What a rank did from `start` to `stop`, in seconds. kind, ranks, bytes: of collectives only.
-
     category: "layer", "instruction" of a pipeline, "collective" that blocks; "begin", "progress" and "flight" of others."""
 
     category: str
@@ -128,7 +126,6 @@ class Trace(SpanObserver):
 
     def timeline(self) -> dict[str, Any] | None:
         """The timeline of all ranks in the Chrome trace format, a dict to be written as JSON, on rank 0; None elsewhere.
-
         Collective. `write` writes it to a file."""
         grid, accuracy = self.net.grid, max(error for *_, error in self.comparisons)
         part = {"rank": MPI.COMM_WORLD.rank, "coordinates": grid.coordinates, "host": platform.node(), "accuracy": accuracy}
@@ -141,7 +138,6 @@ class Trace(SpanObserver):
 
     def write(self, path: str | os.PathLike) -> None:
         """Write the timeline of all ranks to a JSON file for ui.perfetto.dev, whole or not at all. Collective.
-
         An earlier file at `path` is replaced. If it can not be written, every rank raises a UserError that says why."""
         found = self.timeline()
         on_root(self.net.grid.comm, lambda: write_timeline(path, found))
@@ -154,7 +150,6 @@ def write_timeline(path, timeline):
 
 def to_clock_of_rank_0(times, comparisons):
     """Times by this rank's clock, an array, as rank 0's clock shows them. comparisons: results of `WallClock.compare`.
-
     Offsets are linear between comparisons and constant outside."""
     now, offsets, _ = zip(*comparisons)
     return times + np.interp(times, now, offsets)
@@ -162,15 +157,12 @@ def to_clock_of_rank_0(times, comparisons):
 
 def with_begins(collectives):
     """The TimelineEvents of a rank's collectives, where the calls that began non-blocking ones are of the category "begin"."""
-    calls, begun = defaultdict(list), set()
-    for number, event in enumerate(collectives):
-        if event.category == "collective":
-            calls[event.ranks, event.name].append((event.start, number))
-    for event in collectives:
-        if event.category == "flight":  # its time under way starts just before the call that began it
-            mine = calls[event.ranks, event.name]
-            begun.update(number for _, number in mine[bisect_left(mine, (event.start,)) :][:1])
-    return [event._replace(category="begin") if number in begun else event for number, event in enumerate(collectives)]
+    call = attrgetter("ranks", "name", "start")
+    begun = {call(event) for event in collectives if event.category == "flight"}
+    return [
+        event._replace(category="begin") if event.category == "collective" and call(event) in begun else event
+        for event in collectives
+    ]
 
 
 # ----- the timeline of all ranks, in the "Trace Event Format" (Google 2016), in which each rank is a process
@@ -193,22 +185,17 @@ def chrome_trace(parts):
 
 def names(part, last):
     """The events of the format that name the process of a rank and its threads, of which `last` has the highest number."""
-
-    def named(what, thread, **said):
-        return {"name": what, "ph": "M", "pid": part["rank"], "tid": thread, "args": said}
-
-    place = ", ".join(f"{axis}={number}" for axis, number in part["coordinates"].items())
-    return [
-        named("process_name", DOING, name=f"rank {part['rank']} ({place}) on {part['host']}"),
-        named("process_sort_index", DOING, sort_index=part["rank"]),
-        named("thread_name", DOING, name="does"),
-        *(named("thread_name", thread, name="in flight") for thread in range(FLYING, last + 1)),
+    rank, place = part["rank"], ", ".join(f"{axis}={number}" for axis, number in part["coordinates"].items())
+    said = [
+        ("process_name", DOING, {"name": f"rank {rank} ({place}) on {part['host']}"}),
+        ("process_sort_index", DOING, {"sort_index": rank}),
+        *(("thread_name", thread, {"name": "in flight" if thread else "does"}) for thread in range(last + 1)),
     ]
+    return [{"name": what, "ph": "M", "pid": rank, "tid": thread, "args": words} for what, thread, words in said]
 
 
 def waiting(events):
     """{rank: [(event, seconds)]}: for each collective, how long the rank waited in it for the last rank that it needed.
-
     events: {rank: TimelineEvents}, those of collectives in the order of their ends."""
     # The i-th call with one name in one group is the same collective on all its ranks. The event of a non-blocking one is the
     # call in which it was found complete, which follows it at once, if that was recorded.
@@ -235,7 +222,6 @@ def waiting(events):
 
 def spans(rank, events, waits, zero):
     """What a viewer shows of a rank, as events of the format: those of a thread by their starts, each before those within it.
-
     waits: its entry in the result of `waiting`. zero: the time, in seconds, that is shown as 0."""
 
     def span(thread, category, title, start, stop, ranks=(), sent=0):

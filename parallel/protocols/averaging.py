@@ -1,18 +1,6 @@
 """Protocols whose workers train alone for some steps and then average, all of them or two at a time.
 
 Here x_w are the parameters of worker w, x those agreed on last, and mean that of the x_w, weighted by samples seen since.
-
-- `LocalSGD` (McMahan et al. 2017, Algorithm 1; Stich 2019): every `period` steps x_w <- mean.
-- `SlowMo` (Wang et al. 2019, Algorithm 1): u <- beta u + (x - mean) / gamma; x <- x - rate gamma u. gamma: the learning rate of
-  the last local step.
-- `DiLoCo` (Douillard et al. 2023, Algorithm 1): g = x - mean; v <- momentum v + g; x <- x - lr (g + momentum v).
-- `StreamingDiLoCo` (Douillard et al. 2025, section 3): the same in fragments, which travel while training goes on.
-- `ConsensusADMM` (Boyd et al. 2011, section 7.1), f_w being the mean loss of the samples of worker w:
-  x_w <- argmin f_w(x) + rho/2 |x - z + u_w|^2; z <- mean(x_w + u_w); u_w <- u_w + x_w - z.
-- `EASGD` (Zhang, Choromanska, LeCun 2015, equations 5 and 6): x_w <- x_w - lr g_w - alpha (x_w - c); c <- c + alpha sum_w
-  (x_w - c). On the right all x_w and c are those before the step.
-- `SGP` (Assran, Loizou, Ballas, Rabbat 2019, Algorithm 1): worker w trains at x_w / a_w, and after each step (x_w, a_w) <-
-  half of it + the half that another worker has sent.
 """
 
 from itertools import accumulate
@@ -22,14 +10,14 @@ import numpy as np
 
 from gridgrad.nn.device import to_device, xp
 from gridgrad.parallel.grid.group import COMPLETE
-from gridgrad.parallel.protocols.protocol import UPDATE, Message, Protocol, Traffic, WorkOfStep
+from gridgrad.parallel.protocols.protocol import Protocol
 
 
 class LocalSGD(Protocol):
-    """Every `period` steps all workers take their mean; until step `start` after every step: post-local SGD (Lin et al. 2018,
-    section 3). Period 1 with plain SGD equals synchronous training, except statistics of BatchNorm; optimizers stay apart."""
+    """Every `period` steps x_w <- mean (McMahan et al. 2017, Algorithm 1; Stich 2019); until step `start` after every step:
+    post-local SGD (Lin et al. 2018, section 3). Period 1 with plain SGD equals synchronous training, except statistics of
+    BatchNorm; optimizers stay apart."""
 
-    agreement = 1  # a scaling
     own_numbers: tuple[str, ...] = ("seen",)
 
     def __init__(self, net, workers, make_optimizer, period, start=0):
@@ -76,10 +64,9 @@ class LocalSGD(Protocol):
 
 
 class SlowMo(LocalSGD):
-    """Momentum `beta`, in [0, 1), on what the mean moves by. With beta 0 and rate 1 it is local SGD. Where the learning rate is
-    0, the momentum stays and the workers take their mean."""
+    """u <- beta u + (x - mean) / gamma; x <- x - rate gamma u (Wang et al. 2019, Algorithm 1). gamma: the learning rate of the
+    last local step; where it is 0, u stays and x <- mean. With beta 0 and rate 1 it is local SGD."""
 
-    agreement = 7
     kept = "agreed", "slow_momentum"
 
     def __init__(self, net, workers, make_optimizer, period, beta, rate=1.0):
@@ -108,9 +95,9 @@ def diloco(net, workers, make_optimizer, period, fragments=1, **outer):
 
 
 class DiLoCo(LocalSGD):
-    """Every `period` steps the mean makes a step of SGD with Nesterov momentum; with lr 1 and momentum 0 it is local SGD."""
+    """g = x - mean; v <- momentum v + g; x <- x - lr (g + momentum v) (Douillard et al. 2023, Algorithm 1): the mean makes a
+    step of SGD with Nesterov momentum. With lr 1 and momentum 0 it is local SGD."""
 
-    agreement = 8
     kept = "agreed", "velocity"
 
     def __init__(self, net, workers, make_optimizer, period, lr=0.7, momentum=0.9):
@@ -133,8 +120,9 @@ class DiLoCo(LocalSGD):
 
 
 class StreamingDiLoCo(DiLoCo):
-    """Fragment f of F is sent after steps floor((f + 1) H / F), + H, .. of H = `period`, and arrives when the next one is sent:
-    x_w <- x_w + (x - x_sent) (the paper mixes both in a fixed ratio). At the end all are sent again, and all workers take x."""
+    """DiLoCo in fragments (Douillard et al. 2025, section 3). Fragment f of F is sent after steps floor((f + 1) H / F), + H, ..
+    of H = `period`, and arrives when the next one is sent: x_w <- x_w + (x - x_sent) (the paper mixes both in a fixed ratio).
+    At the end all are sent again, and all workers take x."""
 
     own_numbers = "seen", "seen_when_sent"
 
@@ -151,8 +139,7 @@ class StreamingDiLoCo(DiLoCo):
         if self.workers.size == 1:
             return
         if self._under_way:
-            *_, transfer = self._under_way
-            transfer.test()  # an MPI library may move data only when it is called
+            self._under_way[-1].test()  # an MPI library may move data only when it is called
         number = self._sent_at.get((self.turn.step + 1) % self.period)
         if number is not None:
             self._receive()
@@ -227,8 +214,9 @@ def admm(net, workers, make_optimizer, period, rho=None):
 
 
 class ConsensusADMM(LocalSGD):
-    """Instead of the argmin, x_w is what `period` steps make of it, with rho (x_w - z + u_w) added to the gradient. The mean is
-    weighted by samples; a worker without any keeps u_w. At the end every worker takes z."""
+    """x_w <- argmin f_w(x) + rho/2 |x - z + u_w|^2; z <- mean(x_w + u_w); u_w <- u_w + x_w - z (Boyd et al. 2011, section 7.1).
+    f_w: the mean loss of a worker's samples; without any it keeps u_w. Instead of the argmin, x_w is what `period` steps make
+    of it, with rho (x_w - z + u_w) added to the gradient. At the end every worker takes z."""
 
     kept = "consensus", "dual", "target"
 
@@ -270,10 +258,10 @@ class _Penalised:
 
 
 class EASGD(Protocol):
-    """Every `period`-th step, except the first, workers and a centre attract each other by `alpha` of their distance. All keep
-    the centre and take it at the end. ValueError if alpha x workers is above 1, since the centre would overshoot."""
+    """x_w <- x_w - lr g_w - alpha (x_w - c); c <- c + alpha sum_w (x_w - c), on the right those before the step, in every
+    `period`-th step but the first (Zhang, Choromanska, LeCun 2015, equations 5 and 6). All keep the centre c and take it at the
+    end. ValueError if alpha x workers is above 1, since the centre would overshoot."""
 
-    agreement = 4
     kept = ("centre",)
 
     def __init__(self, net, workers, make_optimizer, period, alpha):
@@ -305,8 +293,9 @@ class EASGD(Protocol):
 
 
 class SGP(Protocol):
-    """Stochastic gradient push on the directed exponential graph: in step t worker w of W sends half to w + 2^(t mod ceil(log2
-    W)) and waits for that of step t from w - 2^(..). At the end all take sum x_w / sum a_w. Shares of any size count alike."""
+    """Stochastic gradient push (Assran et al. 2019, Algorithm 1): worker w trains at x_w / a_w. In step t it then sends half of
+    (x_w, a_w) to w + 2^(t mod ceil(log2 W)), and adds to its own half that of w - 2^(..). At the end all take sum x_w /
+    sum a_w. Shares of any size count alike."""
 
     own_numbers = ("weight",)
     kept = ("x",)
@@ -316,13 +305,6 @@ class SGP(Protocol):
         self.x, self.weight = self.counted.pack(net.params), 1.0
         self._arrived = {}  # {step: what was sent in it}
         workers.handle("half", self._keep)
-
-    @classmethod
-    def traffic(cls, served, **values):
-        elements, workers = sum(served), len(served)
-        halves = [Message(worker, (worker + 1) % workers, elements) for worker in range(workers)]
-        mixing = 6  # find and add what the step has changed, halve, add what arrives, divide by the weight
-        return Traffic([WorkOfStep([elements] * workers, operations) for operations in (UPDATE, mixing)], rounds=[halves])
 
     def after_step(self):
         """Add what the local step has changed, and exchange halves."""

@@ -30,7 +30,6 @@ from gridgrad.parallel.training.steps import minibatch_indices, steps_per_epoch
 
 DRAWS, STRATA = 256, 64
 DRAWN = np.dtype([("label", np.float64), ("index", np.int64), ("worker", np.int64)])  # what is sent of a sample that is drawn
-ARRAYS = 3  # that travel: inputs, targets and indices
 MOST_BYTES = 1 << 30  # that a worker sends at a time: some MPI libraries fail on 2^31 bytes and more
 
 
@@ -110,10 +109,8 @@ class Stripes(Shares):
     def _order_of(self, worker, epoch):
         """The samples of a worker, in their order among all samples in that epoch."""
         whole, _ = minibatch_indices(self.count, self.count, self.seed, epoch)
-        if self.held is not None:
-            return whole[np.isin(whole, self.held(epoch))]
         stripe = Partition.even(self.count, self.workers).part(worker)
-        return whole[(stripe.start <= whole) & (whole < stripe.stop)]
+        return whole[np.isin(whole, np.arange(self.count)[stripe] if self.held is None else self.held(epoch))]
 
 
 # ----- moving samples, which are host arrays with samples first. All functions with a `group` are collective over it: it is the

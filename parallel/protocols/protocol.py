@@ -3,10 +3,10 @@ the place of the optimizer; nothing else of a training step knows of other worke
 element, between the ranks that hold the same blocks in all workers, whatever axes a worker is spread over."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,37 +20,8 @@ from gridgrad.parallel.training.steps import minibatch_indices
 if TYPE_CHECKING:
     from gridgrad.parallel.protocols.workers import Workers
 
-UPDATE = 4  # additions and multiplications for each parameter, of an update with momentum
 OPTIMIZER = "optimizer/"  # in front of the names of what a checkpoint holds of the optimizer
 BETWEEN_WORKERS = "protocol"  # the name under which the tally counts what workers send each other
-
-
-class Message(NamedTuple):
-    """What one worker sends another. times: how many such messages a step has on average."""
-
-    sender: int
-    receiver: int
-    elements: int  # 0 if it only asks
-    times: float = 1.0
-
-
-class WorkOfStep(NamedTuple):
-    """Additions and multiplications on parameters. times: how often in a step on average."""
-
-    elements: Sequence[int]  # parameters that each worker works on
-    operations: float  # on each of them
-    times: float = 1.0
-
-
-class Traffic(NamedTuple):
-    """What workers of one rank send and compute in a step, beside gradients."""
-
-    work: Sequence[WorkOfStep]
-    sums: Sequence[tuple[int, float]] = ()  # (elements, times in a step) of all-reduces
-    rounds: Sequence[Sequence[Message]] = ()  # what travels together, one round after another
-    requests: Sequence[Message] = ()  # that take no time
-    serving: WorkOfStep | None = None  # of servers
-    asynchronous: bool = False  # no worker waits for others; rounds are then what is pushed and what is fetched
 
 
 @dataclass(frozen=True)
@@ -117,31 +88,23 @@ class Protocol:
 
     Examples
     --------
-    Workers that never agree until the end, where they take the mean of their parameters:
+    Workers that never agree until the end, where they take the mean of their parameters, in virtual time:
 
     >>> import numpy as np
-    >>> from mpi4py import MPI
     >>> from gridgrad.nn import MSE, SGD, Linear, Sequential
-    >>> from gridgrad.parallel import ProcessGrid, Protocol, distribute, divide
+    >>> from gridgrad.parallel import Protocol
+    >>> from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
     >>> class Alone(Protocol):
     ...     def finish(self):
     ...         mean = self.counted.pack(self.net.params) / self.workers.size
     ...         self.workers.all_reduce(mean)
     ...         self.replace(mean)
     ...         super().finish()
-    >>> x, y = np.ones((6, 3)), np.zeros((6, 2))
-    >>> with ProcessGrid(MPI.COMM_WORLD, batch=MPI.COMM_WORLD.size) as grid:
-    ...     own, workers = divide(grid)
-    ...     net = distribute(Sequential([Linear(3, 2)], dtype=np.float64), own)
-    ...     protocol = Alone(net, workers, lambda updated: SGD(updated, lr=0.1))
-    ...     trainer = net.trainer(MSE(), protocol)
-    ...     for turn in protocol.turns(protocol.shares(count=6, batch_size=4, seed=0), steps=4):
-    ...         losses = trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
-    ...     protocol.finish()
-    ...     print(len(set(grid.comm.allgather(net.params.tobytes()))), "network")
-    ...     workers.comm.Free()
-    ...     own.free()
-    1 network
+    >>> net, x, y = Sequential([Linear(3, 2)], dtype=np.float64), np.ones((6, 3)), np.zeros((6, 2))
+    >>> task = Task(net, lambda updated: SGD(updated, lr=0.1), MSE(), x, y, batch_size=4, steps=4)
+    >>> _, states = train(Simulation(workers=3), task, Alone, seconds=lambda samples: 1.0)
+    >>> len({state["0.weight"].tobytes() for state in states})
+    1
     """
 
     name = "protocol"  # the name under which observers report it
@@ -149,7 +112,6 @@ class Protocol:
     shuffles = False  # whether samples move between workers before training
     exchanges = False  # whether samples move between workers between epochs
     interval: int | None = 1  # steps between two exchanges; None if there is one at the end alone
-    agreement = 0  # additions and multiplications on each parameter in an exchange, beside those of its sum
     # The names of attributes that the protocol keeps from step to step: what JSON can hold, and arrays
     own_numbers: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
@@ -165,13 +127,6 @@ class Protocol:
         self.samples = 0
         if workers.size > 1:
             net.observe(workers)  # so that it is called at the progress points of layers
-
-    @classmethod
-    def traffic(cls, served: Sequence[int], period: int = 1, **values: Any) -> Traffic:
-        """The Traffic of a step: an update, and in each `period`-th one a sum of all parameters.
-        served: parameters that each worker serves, together all. values: those of the protocol, by its keywords."""
-        elements, every = [sum(served)] * len(served), 1 / period
-        return Traffic([WorkOfStep(elements, UPDATE), WorkOfStep(elements, cls.agreement, every)], [(sum(served), every)])
 
     def shares(self, count: int, batch_size: int, seed: int) -> Any:
         """The Shares, or what takes their place, for `turns`."""
@@ -309,7 +264,6 @@ class SentParameters:
         runs = [(group, where) for group, where in net.reduction.copies if size(where)]
         self.slices = [where for group, where in runs if group.rank == 0]
         self.copies = [(group, where) for group, where in runs if group.size > 1]
-        self.size = sum(map(size, self.slices))
 
     def pack(self, flat: np.ndarray) -> np.ndarray:
         """A copy of the elements of a flat buffer, one after another."""
@@ -324,10 +278,9 @@ class SentParameters:
                 group.broadcast(flat[where], BETWEEN_WORKERS)
 
     def parameters(self):
-        """(the name of a parameter, its slice of what `pack` returns, its slice of the flat buffers) of each one."""
-        found, packed = [], 0
+        """Yield (the name of a parameter, its slice of what `pack` returns, its slice of the flat buffers)."""
+        packed = 0
         for layer, p, whole in self.net.flat_with_memory().places:
             if any(where.start <= whole.start < where.stop for where in self.slices) and p.size:
-                found.append((f"{layer.name}.{p.name}", slice(packed, packed + p.size), whole))
+                yield f"{layer.name}.{p.name}", slice(packed, packed + p.size), whole
                 packed += p.size
-        return found

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from gridgrad.parallel.protocols.averaging import EASGD, SGP, DiLoCo, LocalSGD, SlowMo, admm, diloco
+from gridgrad.parallel.protocols.averaging import EASGD, SGP, LocalSGD, SlowMo, admm, diloco
 from gridgrad.parallel.protocols.parallel_sgd import ParallelSGD
-from gridgrad.parallel.protocols.protocol import Protocol, Traffic
+from gridgrad.parallel.protocols.protocol import Protocol
 from gridgrad.parallel.protocols.server import OWNERSHIPS, BulkServerShard, Downpour, ParameterServer
 
 SYNC = "sync"
@@ -40,7 +40,7 @@ class ProtocolForm:
     make : class or function
         Called with (net, workers, make_optimizer) and keywords.
     help : str
-        A line about it, for `--help`.
+        How it is written, for errors; `gridgrad help protocol` says what it means.
     values : dict
         {keyword: function that reads it from a text} of the values that must be there, in their order. Each function has an
         attribute `words` for errors, such as "a whole number of at least 1".
@@ -48,15 +48,13 @@ class ProtocolForm:
         {word: keywords that it stands for}, which may be there.
     options : dict
         {keyword: function that reads it}, which may be there.
-    traffic : function
-        What the ranks send and compute in a step, see `Protocol.traffic`; by default that of `make`, if it has one.
 
     Examples
     --------
     >>> from gridgrad.parallel import PROTOCOLS
     >>> form = PROTOCOLS["local"]
     >>> form.help, list(form.values), form.values["period"].words
-    ('local:K, local SGD with a mean of all workers every K steps', ['period'], 'a whole number of at least 1')
+    ('local:K', ['period'], 'a whole number of at least 1')
     """
 
     make: Callable[..., Protocol]
@@ -64,60 +62,28 @@ class ProtocolForm:
     values: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
     words: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     options: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
-    traffic: Callable[..., Traffic] | None = None
-
-    def __post_init__(self):
-        if self.traffic is None:
-            object.__setattr__(self, "traffic", getattr(self.make, "traffic", None))
 
 
 PERIOD = {"period": at_least(1)}
 OWNERS = {name: {"owners": owners} for name, owners in OWNERSHIPS.items()}
 POSITIVE, FRACTION = at_least(0, float), at_least(0, float, below=1)
 FORMS: dict[str, ProtocolForm] = {
-    "local": ProtocolForm(LocalSGD, "local:K, local SGD with a mean of all workers every K steps", PERIOD),
-    "post-local": ProtocolForm(
-        LocalSGD, "post-local:START:K, the same, but a mean after every step until step START", {"start": at_least(0)} | PERIOD
-    ),
-    "slowmo": ProtocolForm(
-        SlowMo, "slowmo:K:BETA, a mean every K steps and slow momentum BETA on what it has moved by; :rate=1 is its rate",
-        PERIOD | {"beta": FRACTION}, options={"rate": POSITIVE},
-    ),
+    "local": ProtocolForm(LocalSGD, "local:K", PERIOD),
+    "post-local": ProtocolForm(LocalSGD, "post-local:START:K", {"start": at_least(0)} | PERIOD),
+    "slowmo": ProtocolForm(SlowMo, "slowmo:K:BETA", PERIOD | {"beta": FRACTION}, options={"rate": POSITIVE}),
     "diloco": ProtocolForm(
-        diloco, "diloco:H, Nesterov momentum on what the mean has moved by in H steps; :lr=0.7, :momentum=0.9, and with "
-        ":fragments=F the parameters travel in F parts while training goes on",
-        PERIOD, options={"lr": POSITIVE, "momentum": FRACTION, "fragments": at_least(1)}, traffic=DiLoCo.traffic,
+        diloco, "diloco:H", PERIOD, options={"lr": POSITIVE, "momentum": FRACTION, "fragments": at_least(1)}
     ),
-    "easgd": ProtocolForm(
-        EASGD, "easgd:K:ALPHA, every K steps workers and a centre move towards each other by ALPHA of their distance",
-        PERIOD | {"alpha": POSITIVE},
-    ),
-    "admm": ProtocolForm(
-        admm, "admm:K, a mean every K steps, or with :rho=RHO consensus by dual variables and the penalty RHO",
-        PERIOD, options={"rho": POSITIVE}, traffic=LocalSGD.traffic,
-    ),
-    "sgp": ProtocolForm(SGP, "sgp, gossip: after each step a worker keeps a half and sends the other half to one other worker"),
-    "parallel-sgd": ProtocolForm(
-        ParallelSGD, "parallel-sgd, each worker trains on a stripe of its own, with one mean at the end, or with :epoch after "
-        "each epoch; :shuffle moves samples first, so that each has a representative subset, and with :exchange pairs of "
-        "workers exchange half of their samples after each epoch and its mean",
-        words={
-            "epoch": {"each_epoch": True}, "shuffle": {"shuffles": True}, "exchange": {"each_epoch": True, "exchanges": True},
-        },
-    ),
-    "server:bsp": ProtocolForm(
-        partial(ParameterServer, shard=BulkServerShard), "server:bsp, parameter servers in step", {}, OWNERS,
-        traffic=partial(ParameterServer.traffic, asynchronous=False),
-    ),
-    "server:asp": ProtocolForm(ParameterServer, "server:asp, asynchronous", {}, OWNERS),
-    "server:ssp": ProtocolForm(
-        ParameterServer, "server:ssp:S, stale synchronous: a worker waits where it is more than S steps ahead",
-        {"bound": at_least(0)}, OWNERS,
-    ),
-    "downpour": ProtocolForm(
-        Downpour, "downpour:FETCH:PUSH, asynchronous, and workers fetch parameters every FETCH steps and push gradients every "
-        "PUSH steps", {"fetch": at_least(1), "push": at_least(1)}, OWNERS,
-    ),
+    "easgd": ProtocolForm(EASGD, "easgd:K:ALPHA", PERIOD | {"alpha": POSITIVE}),
+    "admm": ProtocolForm(admm, "admm:K", PERIOD, options={"rho": POSITIVE}),
+    "sgp": ProtocolForm(SGP, "sgp"),
+    "parallel-sgd": ProtocolForm(ParallelSGD, "parallel-sgd", words={
+        "epoch": {"each_epoch": True}, "shuffle": {"shuffles": True}, "exchange": {"each_epoch": True, "exchanges": True},
+    }),
+    "server:bsp": ProtocolForm(partial(ParameterServer, shard=BulkServerShard), "server:bsp", words=OWNERS),
+    "server:asp": ProtocolForm(ParameterServer, "server:asp", words=OWNERS),
+    "server:ssp": ProtocolForm(ParameterServer, "server:ssp:S", {"bound": at_least(0)}, OWNERS),
+    "downpour": ProtocolForm(Downpour, "downpour:FETCH:PUSH", {"fetch": at_least(1), "push": at_least(1)}, OWNERS),
 }  # fmt: skip
 
 
@@ -148,7 +114,7 @@ def parse(text: str) -> Callable[..., Protocol]:
         raise ValueError(f"there is no protocol '{text}': use {', '.join((SYNC, *FORMS))}; see gridgrad help protocol")
     form, words = FORMS[name], words[name.count(":") + 1 :]
     if len(words) < len(form.values):
-        raise ValueError(f"protocol {text}: write {form.help}")
+        raise ValueError(f"protocol {text}: write {form.help}; see gridgrad help protocol")
     keywords = {keyword: _read(text, keyword, read, word) for (keyword, read), word in zip(form.values.items(), words)}
     for word in words[len(form.values) :]:
         keyword, equals, value = word.partition("=")
@@ -158,8 +124,8 @@ def parse(text: str) -> Callable[..., Protocol]:
             keywords[keyword] = _read(text, keyword, form.options[keyword], value)
         else:
             known = (*form.words, *(f"{option}=.." for option in form.options))
-            raise ValueError(f"protocol {text}: '{word}' is not one of {', '.join(known)}" if known
-                             else f"protocol {text}: write {form.help}")  # fmt: skip
+            wrong = f"'{word}' is not one of {', '.join(known)}" if known else f"write {form.help}; see gridgrad help protocol"
+            raise ValueError(f"protocol {text}: {wrong}")
     return partial(form.make, **keywords)
 
 

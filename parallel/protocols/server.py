@@ -20,7 +20,7 @@ with clock c sees all gradients that workers pushed before their clock c - bound
 
 import math
 from collections import Counter
-from functools import partial
+from functools import partial, partialmethod
 
 import numpy as np
 
@@ -28,9 +28,9 @@ from gridgrad.nn.device import to_device, xp
 from gridgrad.nn.layer import FlatParameters
 from gridgrad.nn.optimizers import SGD
 from gridgrad.parallel.checkpoint.state import OptimizerState
-from gridgrad.parallel.job.run import Death
+from gridgrad.parallel.job.run import NEEDED, Death
 from gridgrad.parallel.placement.partition import size
-from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS, UPDATE, Message, Protocol, Traffic, WorkOfStep, joined, spread
+from gridgrad.parallel.protocols.protocol import BETWEEN_WORKERS, Protocol, joined, spread
 
 
 class ServerShard(FlatParameters):
@@ -154,28 +154,12 @@ class ParameterServer(Protocol):
         self.clock, self.done, self.answered, self.lost = 0, set(), set(), 0
         self._asking = []  # (worker, kind of its message) that wait for parameters: "fetch", or "final" for the last ones
         self._dead_at_end = 0  # how many had died when all others were done: all workers are to hear the same of it
-        self._missing, self._of_others = set(), {server: 0 for server in self.parts}  # see ServerShard
+        self._missing, self._of_others = set(), dict.fromkeys(self.parts, 0)  # see ServerShard
         self._drawn = self._next_share = (net.step + 1) * workers.size  # numbers of shares, over all minibatches
         for kind in ("push", "fetch", "parameters", "draw", "drawn", "done", "final"):
             workers.handle(kind, getattr(self, f"_on_{kind}"))
         if net.grid.size == 1 and self.parts.keys() <= {0}:
             workers.on_death = self._on_death
-
-    @classmethod
-    def traffic(cls, served, fetch=1, push=1, local=0, asynchronous=True, **values):
-        """local: operations on each parameter of a worker's own step between fetches. A push also asks for parameters; a fetch
-        without one is a message. Asynchronous workers ask the first one in each step for a share."""
-        workers = range(len(served))
-        pairs = [(worker, server) for worker in workers for server in workers if worker != server and served[server]]
-        pushed = [Message(worker, server, served[server], 1 / push) for worker, server in pairs]
-        fetched = [Message(server, worker, served[server], 1 / fetch) for worker, server in pairs]
-        asked = [Message(worker, server, 0, 1 / fetch - 1 / math.lcm(fetch, push)) for worker, server in pairs]
-        if asynchronous:
-            asked += [Message(*way, 0) for worker in workers[1:] for way in ((worker, 0), (0, worker))]
-            serving = WorkOfStep(served, UPDATE, 1 / push)
-        else:
-            serving = WorkOfStep(served, len(served) - 1 + UPDATE)
-        return Traffic([WorkOfStep([sum(served)] * len(served), local)], (), [pushed, fetched], asked, serving, asynchronous)
 
     def effective_batch(self, batch_size):
         return batch_size / self.workers.size if self.asynchronous else batch_size
@@ -184,9 +168,7 @@ class ParameterServer(Protocol):
         """The ServerShard of this rank. Also finds `parts`: {server: the slices of the packed parameters that it owns}."""
         packed = [where for _, where, _ in self.counted.parameters()]
         owners = self._owners([size(where) for where in packed], self.workers.size)
-        self.parts = {}
-        for where, owner in zip(packed, owners, strict=True):
-            self.parts.setdefault(owner, []).append(where)
+        self.parts = {owner: [where for where, its in zip(packed, owners) if its == owner] for owner in dict.fromkeys(owners)}
         self._packed = self.counted.pack(self.net.params)
         self.shard = self._make_shard(self._of(self.workers.rank, self._packed), self.workers.size, self.net.step)
         return self.shard
@@ -326,8 +308,7 @@ class ParameterServer(Protocol):
         self._asking.append((worker, kind))
         self._answer()
 
-    def _on_final(self, worker, numbers, content):
-        self._on_fetch(worker, numbers, content, "final")
+    _on_final = partialmethod(_on_fetch, kind="final")
 
     def _on_draw(self, worker, numbers, content):
         self.workers.send(worker, "drawn", (self._next_share,))
@@ -353,7 +334,7 @@ class ParameterServer(Protocol):
     def _on_death(self, worker):
         """Go on without a worker that has died. Raises Death if it was the server."""
         if worker == 0:
-            raise Death
+            raise Death(NEEDED)
         self._asking = [one for one in self._asking if one[0] != worker]
         self._leave(worker)
 
@@ -376,10 +357,6 @@ class Downpour(ParameterServer):
         self.periods = (fetch, push) if workers.size > 1 else (1, 1)  # alone, it is serial training
         self.local, self.interval = SGD(net, self.optimizer.lr), min(self.periods)
         self._sum, self._summed, self._turns = xp.zeros_like(self._packed), 0, 0
-
-    @classmethod
-    def traffic(cls, served, fetch=1, push=1, **values):
-        return super().traffic(served, fetch, push, local=UPDATE)
 
     def effective_batch(self, batch_size):
         return super().effective_batch(batch_size) * self.periods[1]

@@ -1,9 +1,8 @@
 """Workers in virtual time: any number of them in one process, for any times of computing, sending and serving.
 
 Each worker is a coroutine, of which exactly one runs at a time. What they train is real, but time passes only while a worker
-waits for something. What happens at the same time happens in the order of the workers, and random numbers are functions of the
-seed, so that a run repeats to the last bit. A worker serves others while it computes, but never in the middle of its own Python
-code. What is assumed of the machine:
+waits for something. What happens at the same time happens in the order of the workers, so that a run repeats to the last bit. A
+worker serves others while it computes, but never in the middle of its own Python code. What is assumed of the machine:
 
 - Every worker has one core. What it serves while it computes makes the computation longer.
 - Every worker has one link, over which its messages leave one after another. The network between the links has no limits.
@@ -11,12 +10,11 @@ code. What is assumed of the machine:
   array (Thakur, Rabenseifner and Gropp 2005, section 4.4). The all-reduces follow one another.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +24,6 @@ from mpi4py import MPI
 
 from gridgrad.nn.arguments import whole_number
 from gridgrad.nn.device import to_host
-from gridgrad.nn.random import uniform_block
 from gridgrad.nn.sequential import Sequential
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.group import COMPLETE, Call, Tally, Transfer, pieces
@@ -37,29 +34,23 @@ from gridgrad.parallel.protocols.workers import NUMBERS, Workers, filled
 from gridgrad.parallel.training.distribute import distribute
 
 ALL = -1  # in place of the number of a worker
-DRAWN = 256  # random numbers that are drawn at a time
 
 
 class Simulation:
-    """A machine in virtual time, in seconds. straggler: {worker: factor}. jitter: factors from 1 to 1 + jitter. delayed: (share
-    of messages, delay). serve_seconds: for each byte, or a function (kind, bytes). ValueError for bad numbers."""
+    """A machine in virtual time, in seconds. straggler: {worker: factor}. serve_seconds: for each byte that a worker gets.
+    ValueError for bad numbers."""
 
-    def __init__(
-        self, workers, latency=0.0, byte_seconds=0.0, straggler=None, jitter=0.0, delayed=(0.0, 0.0), serve_seconds=0.0, seed=0
-    ):  # fmt: skip
+    def __init__(self, workers, latency=0.0, byte_seconds=0.0, straggler=None, serve_seconds=0.0):
         self.size, self.straggler = whole_number(workers, "workers"), straggler or {}
         if strangers := [worker for worker in self.straggler if worker not in range(self.size)]:
             raise ValueError(f"there is no worker {strangers[0]} to be a straggler: the workers are 0 to {self.size - 1}")
-        served = (0.0,) if callable(serve_seconds) else (serve_seconds,)
-        if min(latency, byte_seconds, jitter, *delayed, *served, *self.straggler.values()) < 0:
-            raise ValueError("the times, shares and factors of a simulation must not be negative")
-        self.latency, self.byte_seconds, self.jitter, self.delayed, self.seed = latency, byte_seconds, jitter, delayed, seed
-        self.serve_seconds = serve_seconds if callable(serve_seconds) else lambda kind, size: size * serve_seconds
+        if min(latency, byte_seconds, serve_seconds, *self.straggler.values()) < 0:
+            raise ValueError("the times and factors of a simulation must not be negative")
+        self.latency, self.byte_seconds, self.serve_seconds = latency, byte_seconds, serve_seconds
 
     def run(self, function):
         """The results of function(workers), a coroutine for each one. If one raises, this does. RuntimeError for a deadlock."""
-        self.clock, self.unhandled = VirtualTime(), Counter()  # kinds of messages that came when their receiver had ended
-        self.all_reduces = {}  # {number: a VirtualAllReduce that not all have begun}
+        self.clock, self.all_reduces = VirtualTime(), defaultdict(dict)  # {number: {worker: its array}} of those under way
         self.ring = Link()  # what does them in turn
         self.workers = [SimulatedWorkers(self, rank, function) for rank in range(self.size)]
         for rank in range(self.size):
@@ -87,6 +78,13 @@ class Simulation:
         except Exception as error:
             error.add_note(f"in worker {worker} of {self.size} in a simulation, at {self.time:g} s")
             raise
+
+    def sum_up(self, number):
+        """End an all-reduce: write the sum, in the order of the workers, to the arrays of all."""
+        arrays = self.all_reduces.pop(number)
+        total = sum((arrays[worker] for worker in range(1, self.size)), start=arrays[0])
+        for array in arrays.values():
+            array[...] = total
 
     @property
     def time(self):
@@ -142,7 +140,7 @@ class SimulatedWorkers(GroupOfMessages):
     all_sent = True  # what is sent needs its sender no more
     dead = ()
 
-    def __init__(self, simulation, rank, function=lambda workers: None):
+    def __init__(self, simulation, rank, function):
         self.simulation, self.size, self.rank = simulation, simulation.size, rank
         self.tally = Tally()
         self.tally.clock = SimpleNamespace(now=lambda: simulation.time)
@@ -150,8 +148,7 @@ class SimulatedWorkers(GroupOfMessages):
         self.move_by_messages()
         self._begun = 0  # all-reduces
         self._computed = 0.0  # when the last computation ends
-        self._serving, self._link, self._last_arrivals = Link(), Link(), [0.0] * self.size
-        self._jitters, self._delays = (uniform(simulation.seed, f"{name} {rank}") for name in ("jitter", "delay"))
+        self._serving, self._link = Link(), Link()
         self._condition, self.waits_for = lambda: True, lambda: "to begin"  # the second one in words
         self._coroutine, self._stopping, self.result = greenlet(partial(function, self)), False, None  # what function returned
         self._coroutine.gr_context = copy_context()  # it sees the context variables of its maker
@@ -192,10 +189,8 @@ class SimulatedWorkers(GroupOfMessages):
             self.sleep(condition, lambda: f"for a message, until {_place(condition)} is true")
 
     def compute(self, seconds):
-        """Let the time of a computation pass. seconds: for a worker that is no straggler, without jitter."""
+        """Let the time of a computation pass. seconds: for a worker that is no straggler."""
         seconds *= self.simulation.straggler.get(self.rank, 1.0)
-        if self.simulation.jitter:
-            seconds *= 1 + self.simulation.jitter * next(self._jitters)
         self._extend(max(self.simulation.time, self._serving.free) + seconds)
         self.sleep(lambda: self.simulation.time >= self._computed, lambda: "until it has computed")
 
@@ -210,35 +205,26 @@ class SimulatedWorkers(GroupOfMessages):
         content = np.empty(0, np.uint8) if array is None else to_host(array).view(np.uint8).copy()
         size = 8 * NUMBERS + content.size
         if to == self.rank:
-            self._take_time(kind, size)
+            self._take_time(size)
             self.handlers[kind](self.rank, filled(numbers), content)
             return
         with Call(self, kind, BETWEEN_WORKERS, size, messages=1):
             arrival = self._link.take(simulation.time, size * simulation.byte_seconds) + simulation.latency
-        share, seconds = simulation.delayed
-        if share and next(self._delays) < share:
-            arrival += seconds
-        self._last_arrivals[to] = arrival = max(arrival, self._last_arrivals[to])  # no message overtakes an earlier one
         message = self.rank, filled(numbers), content
         simulation.at(arrival, to, partial(simulation.workers[to].arrived, kind, size, message))
 
     def arrived(self, kind, size, message):
         """Called when a message arrives: handle it when it and all earlier ones are served, unless this worker has ended."""
+        if not self.ended:
+            self.simulation.at(self._take_time(size), self.rank, partial(self._handle, kind, message))
 
-        def handle():
-            if self.ended:
-                self.simulation.unhandled[kind] += 1
-            else:
-                self.handlers[kind](*message)
+    def _handle(self, kind, message):
+        if not self.ended:
+            self.handlers[kind](*message)
 
-        if self.ended:
-            handle()
-        else:
-            self.simulation.at(self._take_time(kind, size), self.rank, handle)
-
-    def _take_time(self, kind, size):
+    def _take_time(self, size):
         """Serve a message as soon as this worker has served those before; returns when that is done."""
-        seconds = self.simulation.serve_seconds(kind, size)
+        seconds = size * self.simulation.serve_seconds
         if seconds and self._computed > self.simulation.time:  # it is interrupted
             self._extend(self._computed + seconds)
         return self._serving.take(self.simulation.time, seconds)
@@ -253,51 +239,24 @@ class SimulatedWorkers(GroupOfMessages):
             return COMPLETE
         simulation, number = self.simulation, self._begun
         self._begun += 1
-        one = simulation.all_reduces.setdefault(number, VirtualAllReduce(simulation, number, layer))
-        one.add(self.rank, array)
-        request = SimpleNamespace(Test=lambda: one.done, Wait=lambda: self.sleep(lambda: one.done, one.__str__))  # as of MPI
+        arrays = simulation.all_reduces[number]
+        arrays[self.rank] = array
+        if len({(one.shape, one.dtype) for one in arrays.values()}) > 1:
+            raise ValueError(f"all-reduce {number} ({layer}): the arrays of the workers differ in size or type")
+        if len(arrays) == self.size:
+            seconds = 2 * (self.size - 1) * (simulation.latency + array.nbytes / self.size * simulation.byte_seconds)
+            simulation.at(simulation.ring.take(simulation.time, seconds), ALL, partial(simulation.sum_up, number))
+
+        def is_done():
+            return number not in simulation.all_reduces
+
+        def waits_for():
+            missing = [str(worker) for worker in range(self.size) if worker not in arrays]
+            return f"for all-reduce {number} ({layer}), which workers {', '.join(missing)} have not begun"
+
+        request = SimpleNamespace(Test=is_done, Wait=lambda: self.sleep(is_done, waits_for))  # as of MPI
         sent = COLLECTIVES["all-reduce"].sent(self, array.size, 0) * array.itemsize
-        return Transfer(self, layer, "all-reduce", sent, iter([request]))
-
-
-class VirtualAllReduce:
-    """A sum over all workers. It is made when the first one begins it, and begins itself when the last one does."""
-
-    def __init__(self, simulation, number, layer):
-        self.simulation, self.number, self.layer, self.arrays, self.done = simulation, number, layer, {}, False
-
-    def add(self, worker, array):
-        """Note that a worker begins it. ValueError if the arrays of the workers differ in size or type."""
-        first, like = next(iter(self.arrays.items()), (worker, array))
-        if (like.shape, like.dtype) != (array.shape, array.dtype):
-            one, other = (f"of shape {each.shape} and type {each.dtype}" for each in (array, like))
-            what = f"worker {worker} has an array {one}, but worker {first} one {other}"
-            raise ValueError(f"all-reduce {self.number} ({self.layer}): {what}")
-        self.arrays[worker] = array
-        simulation, size = self.simulation, self.simulation.size
-        if len(self.arrays) == size:
-            del simulation.all_reduces[self.number]
-            seconds = 2 * (size - 1) * (simulation.latency + array.nbytes / size * simulation.byte_seconds)
-            simulation.at(simulation.ring.take(simulation.time, seconds), ALL, self.finish)
-
-    def finish(self):
-        """Write the sum, in the order of the workers, to the arrays of all."""
-        total = self.arrays[0].copy()
-        for worker in range(1, len(self.arrays)):
-            total += self.arrays[worker]
-        for array in self.arrays.values():
-            array[...] = total
-        self.done = True
-
-    def __str__(self):
-        missing = [str(worker) for worker in range(self.simulation.size) if worker not in self.arrays]
-        return f"for all-reduce {self.number} ({self.layer}), which workers {', '.join(missing)} have not begun"
-
-
-def uniform(seed, stream):
-    """Random numbers of at least 0 and below 1, without end."""
-    for row in count():
-        yield from (0.5 + uniform_block(seed, stream, DRAWN, slice(row, row + 1), slice(None), 0.5)[0]).tolist()
+        return Transfer(self, layer, "all-reduce", sent, lambda: iter([request]))
 
 
 def _place(function):

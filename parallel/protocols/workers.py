@@ -74,8 +74,11 @@ class Workers(Observer):
     def serve(self):
         """Handle the messages that have arrived; returns whether there were any."""
         self._leaving = [sent for sent in self._leaving if not self._is_over(*sent[:2])]
-        with self._surviving():
-            self._receive()
+        status = MPI.Status()
+        with self._surviving():  # begin to receive all messages that other workers have begun to send
+            while (found := self.comm.Improbe(MPI.ANY_SOURCE, TAG, status)) is not None:
+                message = np.empty(status.Get_count(MPI.BYTE), np.uint8)
+                self._arriving.append((status.Get_source(), found.Irecv(message), message))
         late, rest, complete = set(), [], []
         for source, request, message in self._arriving:  # a message waits for earlier ones of its source
             if source in late or not self._is_over(source, request):
@@ -91,13 +94,6 @@ class Workers(Observer):
             kind, *numbers = message[: 8 * NUMBERS].view(np.int64).tolist()
             self.handlers[self.kinds[kind]](source, numbers, message[8 * NUMBERS :])
         return bool(complete)
-
-    def _receive(self):
-        """Begin to receive all messages that other workers have begun to send."""
-        status = MPI.Status()
-        while (found := self.comm.Improbe(MPI.ANY_SOURCE, TAG, status)) is not None:
-            message = np.empty(status.Get_count(MPI.BYTE), np.uint8)
-            self._arriving.append((status.Get_source(), found.Irecv(message), message))
 
     def _is_over(self, worker, request):
         """Whether a message is complete, or never will be because the worker at its other end has died."""

@@ -29,27 +29,27 @@ class Float16Sum(Move):
         group, whole = self.group, self.incoming is None
         parts = Partition.even(flat.size, group.size).parts if whole else self.incoming.parts
         own, tags = parts[group.rank], [group.next_tag() for _ in range(1 + whole)]
-        sent = 2 * (sum(map(size, parts)) - size(own)) + whole * 2 * size(own) * (group.size - 1)
-        kind = "all-reduce" if whole else "reduce-scatter"
-        return Transfer(group, layer, kind, sent, self._steps(flat, parts, own, tags))
 
-    def _steps(self, flat, parts, own, tags):
-        group, stage = self.group, Staging(direct=False)
-        array = stage.outgoing(flat)
-        incoming = [np.empty(HEADER + size(own), np.uint16) for _ in parts]
-        outgoing = [None if rank == group.rank else _encoded(array[part]) for rank, part in enumerate(parts)]
-        yield group.point_to_point(outgoing, incoming, tags[0])
-        total = np.zeros(size(own), array.dtype)
-        for rank, message in enumerate(incoming):
-            total += array[own] if rank == group.rank else _decoded(message)
-        array[own] = total
-        for tag in tags[1:]:  # of an all-reduce
-            messages = [np.empty(HEADER + size(part), np.uint16) for part in parts]
-            messages[group.rank] = mine = _encoded(total)
-            yield group.point_to_point([mine] * group.size, messages, tag)
-            for part, message in zip(parts, messages):  # its own part too, so that all ranks have the same rounded sums
-                array[part] = _decoded(message)
-        stage.arrived(array, flat)
+        def steps():
+            stage = Staging(direct=False)
+            array = stage.outgoing(flat)
+            incoming = [np.empty(HEADER + size(own), np.uint16) for _ in parts]
+            outgoing = [None if rank == group.rank else _encoded(array[part]) for rank, part in enumerate(parts)]
+            yield group.point_to_point(outgoing, incoming, tags[0])
+            total = np.zeros(size(own), array.dtype)
+            for rank, message in enumerate(incoming):
+                total += array[own] if rank == group.rank else _decoded(message)
+            array[own] = total
+            for tag in tags[1:]:  # of an all-reduce
+                messages = [np.empty(HEADER + size(part), np.uint16) for part in parts]
+                messages[group.rank] = mine = _encoded(total)
+                yield group.point_to_point([mine] * group.size, messages, tag)
+                for part, message in zip(parts, messages):  # its own part too, so that all ranks have the same rounded sums
+                    array[part] = _decoded(message)
+            stage.arrived(array, flat)
+
+        sent = 2 * (sum(map(size, parts)) - size(own)) + whole * 2 * size(own) * (group.size - 1)
+        return Transfer(group, layer, "all-reduce" if whole else "reduce-scatter", sent, steps)
 
 
 def _encoded(block):

@@ -7,7 +7,6 @@ of an updated bucket proceeds while the optimizer updates the next one.
 
 import math
 from bisect import bisect_right
-from collections import defaultdict
 from functools import cached_property
 
 from gridgrad.nn.observer import Observer
@@ -61,18 +60,12 @@ class OverlappedReduction(Reduction, Observer):
 
     @cached_property
     def _writers(self):
-        """(layers that write into each bucket: a list of sets; {layer: numbers of its buckets, the last one first})."""
-        layers, numbers = [set() for _ in self.buckets], defaultdict(list)
-        for number in reversed(range(len(self.buckets))):
-            for leaf, _, where in self.places:
-                if slices_overlap(where, self.buckets[number].where) and leaf not in layers[number]:
-                    layers[number].add(leaf)
-                    numbers[leaf].append(number)
-        return layers, numbers
+        """For each bucket, the layers that write into it: a list of sets."""
+        return [{leaf for leaf, _, where in self.places if slices_overlap(where, bucket.where)} for bucket in self.buckets]
 
     def start(self):
         self._wait_for_all()  # of an earlier backward pass whose gradients were never used
-        self._missing = [set(leaves) for leaves in self._writers[0]]
+        self._missing = [set(leaves) for leaves in self._writers]
         self._reducing, self._gathering = {}, {}
         self._is_backward, self.now = True, self.net.grid.tally.clock.now  # of the clock that the tally has in this step
 
@@ -87,10 +80,11 @@ class OverlappedReduction(Reduction, Observer):
     def written(self, layer):
         """Called when backward has written the gradients of a layer: begins the sum of each bucket that is complete thereby."""
         if self._is_backward:
-            for number in self._writers[1][layer]:
-                self._missing[number].discard(layer)
-                if not self._missing[number]:
-                    self._start(number)
+            for number in reversed(range(len(self._missing))):
+                if layer in self._missing[number]:
+                    self._missing[number].remove(layer)
+                    if not self._missing[number]:
+                        self._start(number)
             self._progress()
 
     def _progress(self):

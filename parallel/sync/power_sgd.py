@@ -109,26 +109,23 @@ class CompressedSum:
     parameters: (name, gradient, error) of each; the arrays are this rank's blocks, row-major and not empty."""
 
     def __init__(self, group, rank, seed, parameters):
-        self.group, self.whole, compressed = group, [], []
+        self.group, self.matrices, self.whole, dtype = group, [], [], parameters[0][1].dtype
         for name, gradient, error in parameters:
             rows, columns = math.prod(gradient.shape[:-1]), gradient.shape[-1]
             few = min(rank, rows, columns)
-            if saves(rows, columns, few):
-                compressed.append((name, *(array.reshape(rows, columns) for array in (gradient, error)), few))
+            if few * (rows + columns) < rows * columns:  # P and Q have fewer elements
+                matrices = (array.reshape(rows, columns) for array in (gradient, error))
+                self.matrices.append(LowRankMatrix(name, *matrices, few))
             else:
                 self.whole.append((gradient, error))
-        dtype = parameters[0][1].dtype
-        self._first, all_p = message([(min(gradient.shape), few) for _, gradient, _, few in compressed], dtype)
-        all_q = [(max(gradient.shape), few) for _, gradient, _, few in compressed]
+        self._first, all_p = message([matrix.shapes[0] for matrix in self.matrices], dtype)
+        all_q = [matrix.shapes[1] for matrix in self.matrices]
         self._second, parts = message(all_q + [gradient.shape for gradient, _ in self.whole], dtype)
-        self._whole_sent = parts[len(compressed) :]
-        self.matrices = []
-        for (name, gradient, error, few), p, q in zip(compressed, all_p, parts):
-            drawn = uniform_block(
-                seed, f"{name}, Q of PowerSGD", few, slice(0, len(q)), slice(None), 1.0
-            )  # the same on all ranks
-            q[...] = to_device(drawn.astype(dtype))
-            self.matrices.append(LowRankMatrix(gradient, error, p, q))
+        self._whole_sent = parts[len(self.matrices) :]
+        for matrix, p, q in zip(self.matrices, all_p, parts):
+            drawn = uniform_block(seed, f"{matrix.name}, Q of PowerSGD", q.shape[1], slice(0, len(q)), slice(None), 1.0)
+            q[...] = to_device(drawn.astype(dtype))  # the same on all ranks
+            matrix.p, matrix.q = p, q
 
     def reduce(self):
         """Replace the gradients by their sums, or D, and each error by what that leaves out. Collective over the group."""
@@ -154,13 +151,14 @@ class CompressedSum:
 
 
 class LowRankMatrix:
-    """One matrix of a CompressedSum. gradient, error: as matrices. p, q: the arrays for P and Q, which are sent.
+    """One matrix of a CompressedSum. gradient, error: as matrices. few: columns of P and Q, which are sent, as `p` and `q`.
     oriented: what is compressed, the gradient or its transpose, which has no more rows than columns."""
 
-    def __init__(self, gradient, error, p, q):
-        self.gradient, self.error, self.p, self.q = gradient, error, p, q
+    def __init__(self, name, gradient, error, few):
+        self.name, self.gradient, self.error = name, gradient, error
         self.is_transposed = gradient.shape[0] > gradient.shape[1]
         self.oriented = gradient.T if self.is_transposed else gradient
+        self.shapes = [(length, few) for length in self.oriented.shape]  # of P and Q
 
     def multiply(self, ranks):
         """Write D and the error that it leaves. ranks: how many have a term of it."""
@@ -169,11 +167,6 @@ class LowRankMatrix:
         matmul(left, right.T / ranks, self.gradient)
         xp.subtract(self.error, self.gradient, out=self.error)
         xp.multiply(self.gradient, ranks, out=self.gradient)
-
-
-def saves(rows, columns, rank):
-    """Whether P and Q with `rank` columns have fewer elements than a matrix."""
-    return rank * (rows + columns) < rows * columns
 
 
 def message(shapes, dtype):

@@ -1,12 +1,5 @@
 """How the gradients of parameters that several ranks hold are summed, and how these ranks keep the parameters equal.
 
-| class                   | when and how gradients are summed                                                              |
-|-------------------------|------------------------------------------------------------------------------------------------|
-| `BlockingReduction`     | after backward, with one blocking collective for each run of parameters (see below)            |
-| `OverlappedReduction`   | bucket by bucket, while backward computes: `parallel/sync/overlapped.py`                       |
-| `SharedMemoryReduction` | after backward, in memory that the ranks of a node share: `parallel/sync/shared_memory.py`     |
-| `PowerSGDReduction`     | after backward, as products of two thin matrices: `parallel/sync/power_sgd.py`                 |
-
 A *run* is a range of consecutive parameters in the flat buffers whose gradients the same group of ranks sums, and of which the
 same ranks hold copies. These are more where ranks compute a layer redundantly: each of several groups then sums the gradients
 of it. All ranks that hold a copy have runs of the same lengths, so that all of these groups cut, send and add alike, and the

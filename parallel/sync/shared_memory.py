@@ -12,16 +12,14 @@ ranks, in rank order, one cache-sized chunk at a time. What then happens to the 
   redundantly several groups form the same sum, and would add in another order where nodes divide them in another way: there
   each rank leads itself, so that the all-reduce is one of all ranks of the group.
 
-The memory is mapped from files with `mmap`, which keeps it alive while an array on any rank uses it. The files are deleted as
+The memory is mapped from files, which keeps it alive while an array on any rank uses it. The files are deleted as
 soon as all ranks have opened them, so nothing is left behind however the job ends. `MPI.Win.Allocate_shared` is as fast, but
 without room for it MPICH ends in a bus error, it crashes at 2,000 windows, and an array must not outlive its window.
 """
 
 import contextlib
-import mmap
 import os
 import tempfile
-from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
@@ -33,7 +31,7 @@ from gridgrad.parallel.job.own_process import MARK, OURS
 from gridgrad.parallel.placement.partition import Partition, size, within
 from gridgrad.parallel.sync.reduction import GRADIENTS, Reduction, slices_overlap
 
-FOLDER = Path("/dev/shm")
+FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()  # the first one is in memory
 
 
 class NoSharedMemory(ValueError):
@@ -43,12 +41,12 @@ class NoSharedMemory(ValueError):
 def shared_arrays(comm, size, dtype, everyone=None):
     """An array of `size` elements, its own number, for each rank of `comm`, in memory that all share: a list. Collective.
     NoSharedMemory, on all ranks of the communicator `everyone` too, if one node lacks room or sees other files."""
-    dtype, folder = np.dtype(dtype), _folder()
+    dtype = np.dtype(dtype)
     prefix = f"{OURS}{os.environ.get(MARK, '')}_"  # by which a launcher knows what its job has left
     name, error, arrays = None, "", []
     with contextlib.ExitStack() as until_all_have_opened_all:
         try:
-            file = until_all_have_opened_all.enter_context(tempfile.NamedTemporaryFile(dir=folder, prefix=prefix))
+            file = until_all_have_opened_all.enter_context(tempfile.NamedTemporaryFile(dir=FOLDER, prefix=prefix))
             nbytes = max(size * dtype.itemsize, 1)
             if hasattr(os, "posix_fallocate"):  # a lack of memory is an OSError now, and no crash at the first write
                 os.posix_fallocate(file.fileno(), 0, nbytes)
@@ -60,54 +58,26 @@ def shared_arrays(comm, size, dtype, everyone=None):
         files = comm.allgather((name, size))
         if all(name for name, _ in files):
             try:
-                arrays = [_mapped(name, size, dtype) for name, size in files]
+                arrays = [np.asarray(np.memmap(name, dtype, "r+", shape=size)) for name, size in files]
             except (OSError, ValueError) as failure:
                 error = str(failure)
         errors = (everyone or comm).allgather(error)
     if any(errors):
         words = next(filter(None, errors))
-        raise NoSharedMemory(f"the ranks of this node can not share memory in {folder} ({words}): use --reduction plain")
+        raise NoSharedMemory(f"the ranks of this node can not share memory in {FOLDER} ({words}): use --reduction plain")
     return arrays
 
 
 def has_room(net):
     """Whether the shared memory that `SharedMemoryReduction` needs for a ParallelSequential fits on every node. Collective."""
     needed = net.grid.node.comm.allreduce(2 * net.size * net.dtype.itemsize)
-    folder = os.statvfs(_folder())
+    folder = os.statvfs(FOLDER)
     return net.grid.comm.allreduce(needed <= folder.f_bavail * folder.f_frsize, MPI.LAND)
-
-
-def _folder():
-    """The folder of the shared files: /dev/shm, which is in memory, if the system has it, else the one for temporary files."""
-    return FOLDER if FOLDER.is_dir() else Path(tempfile.gettempdir())
-
-
-def _mapped(name, size, dtype):
-    with open(name, "r+b") as file:
-        return np.frombuffer(mmap.mmap(file.fileno(), max(size * dtype.itemsize, 1)), dtype, size)
-
-
-def add_up(terms, out, scratch):
-    """Write the sum of the arrays `terms`, added in their order, into `out`, which may be one of them. scratch: like `out`."""
-    if len(terms) == 1:
-        if terms[0] is not out:
-            np.copyto(out, terms[0])
-        return
-    total = out if len(terms) == 2 else scratch  # `out` may be a term that was not added yet
-    np.add(terms[0], terms[1], out=total)
-    for number, term in enumerate(terms[2:], start=3):
-        np.add(total, term, out=out if number == len(terms) else total)
 
 
 class SharedRun:
     """The gradients of one run of parameters on one node, in shared memory.
     gradients: of each rank of the node that holds the run, in rank order, views of their buffers. me: this rank's index."""
-
-    # Set by a reduction. where: the run's slice of the flat buffers. owned: the slice of the run that this rank updates.
-    # leaders: the Group of the first rank of each node that holds the run, or of all where each leads itself; None elsewhere.
-    # copies: views of the run in the other parameter buffers of this node, which must be updated too.
-    where = owned = leaders = None
-    copies = ()
 
     def __init__(self, gradients, me):
         self.gradients, self.me = gradients, me
@@ -121,9 +91,14 @@ class SharedRun:
         return [gradients for rank, gradients in enumerate(self.gradients) if rank != self.me]
 
     def add_up(self, where):
-        """Sum the slice `where` of the run over the ranks, and write the sum into this rank's gradients."""
+        """Sum the slice `where` of the run over the ranks, in their order, and write the sum into this rank's gradients."""
         terms = [gradients[where] for gradients in self.gradients]
-        add_up(terms, terms[self.me], self.scratch[: size(where)])
+        out, scratch = terms[self.me], self.scratch[: size(where)]
+        if len(terms) > 1:
+            total = out if len(terms) == 2 else scratch  # `out` may be a term that was not added yet
+            np.add(terms[0], terms[1], out=total)
+            for number, term in enumerate(terms[2:], start=3):
+                np.add(total, term, out=out if number == len(terms) else total)
 
     def add_up_part(self, targets):
         """Sum this rank's part of the run over the ranks, into its own gradients and those of other ranks in `targets`."""
@@ -175,7 +150,9 @@ class SharedMemoryReduction(Reduction):
             leads_itself = holders is not group and self._several_nodes
             summed = [(node.rank, where)] if leads_itself else list(zip(members, places))
             run = SharedRun([self._gradients[m][place] for m, place in summed], [m for m, _ in summed].index(node.rank))
-            run.where, run.leaders, run.owned = where, group if leads_itself else grid.leaders(group), slice(0, size(where))
+            run.where = where
+            run.leaders = group if leads_itself else grid.leaders(group)  # of the nodes that hold the run; None on other ranks
+            run.owned, run.copies = slice(0, size(where)), []  # what this rank updates; views of the run in other buffers here
             if self.sharded:  # only ranks that hold the same blocks of all parameters share one buffer of them
                 run.owned = Partition.even(size(where), len(members)).part(members.index(node.rank))
                 others = {self._holders[m]: place for m, place in zip(members, places)}

@@ -8,6 +8,7 @@ is one for each rank that sends or receives a part of it. `samples` are those of
 """
 
 from collections import defaultdict, deque
+from functools import partial
 from math import prod
 
 from gridgrad.nn.device import empty, xp
@@ -191,7 +192,7 @@ class Messages(Observer):
         self._collect()
         tag, transfers = self._tag(*message), []
         for rank, array in arrays.items():
-            steps = self._sending(array, rank, tag)
+            steps = partial(self._sending, array, rank, tag)
             transfers.append(Transfer(self.group, f"chunk {message[1]}", "send", array.nbytes, steps, messages=1))
         self.sending.append((transfers, given))
 
@@ -200,7 +201,8 @@ class Messages(Observer):
         tag = self._tag(*message)
         self.expected[message] = transfers = []
         for rank, array in buffers.items():
-            transfers.append(Transfer(self.group, f"chunk {message[1]}", "receive", 0, self._receiving(array, rank, tag)))
+            steps = partial(self._receiving, array, rank, tag)
+            transfers.append(Transfer(self.group, f"chunk {message[1]}", "receive", 0, steps))
 
     def arrived(self, message):
         """Wait for what was announced; returns whether it has arrived, which here is always so."""

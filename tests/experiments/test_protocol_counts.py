@@ -13,6 +13,7 @@ from gridgrad.experiments.papers.hegde2016_count import counted
 from gridgrad.nn import Linear, Sequential, Tanh
 from gridgrad.parallel.grid.collectives import COLLECTIVES, all_reduce_elements
 from gridgrad.parallel.prediction import machine
+from gridgrad.parallel.protocols.protocol_names import FORMS, SYNC
 from gridgrad.parallel.protocols.server import greedy, single
 from gridgrad.parallel.protocols.workers import NUMBERS
 from tests.mpi import mpi
@@ -78,7 +79,7 @@ def extras(text, case, rank, messages):
 
 @mpi(2, 3)
 def test_predicted_bytes_messages_and_operations_are_those_of_the_tally(comm):
-    assert {name for parts in PREDICTED.values() for name, *_ in parts} == TRAFFIC.keys()
+    assert {name for parts in PREDICTED.values() for name, *_ in parts} == TRAFFIC.keys() == {SYNC, *FORMS}
     make, batch = NETWORKS[comm.size], 2 * comm.size
     for text, parts in PREDICTED.items():
         case = case_of(make(), comm.size, machine.read("ethernet-1g"), 2, single if text.endswith("single") else greedy)

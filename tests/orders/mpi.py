@@ -153,7 +153,7 @@ class Comm:
     def __init__(self, world, name, members, rank, sizes=None):
         self.world, self.name, self.members, self.rank = world, name, list(members), rank
         self.size, self.own, self.sizes = len(self.members), self.members[rank], sizes
-        self.group, self._attributes = Ranks(self.members), {}
+        self.group = Ranks(self.members)
         self._found, self._noticed, self.sent, self.is_tidying = None, False, [], False
         self.wait_for(None)
 
@@ -388,12 +388,6 @@ class Comm:
     def Sub(self, remain):
         fixed = [place for place, remains in zip(self.Get_coords(self.rank), remain, strict=True) if not remains]
         return self.Split(tuple(fixed))
-
-    def Get_attr(self, key):
-        return self._attributes.get(key)
-
-    def Set_attr(self, key, value):
-        self._attributes[key] = value
 
     def Free(self):
         pass

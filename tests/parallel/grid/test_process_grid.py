@@ -7,25 +7,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 from gridgrad.nn.kernels import kernel_table
 from gridgrad.nn.kernels.kernel_table import PLAIN, PRESET, SHIPPED, to_json
 from gridgrad.nn.kernels.measure_table import QUICKLY
 from gridgrad.parallel.grid import devices
-from gridgrad.parallel.grid.process_grid import AXES, ProcessGrid, parse_grid, ranks_per_node
+from gridgrad.parallel.grid.process_grid import AXES, ProcessGrid, parse_grid
 from tests.mpi import mpi
 from tests.parallel.equality import on_cpus
 
 TABLES = [SHIPPED["Skylake-X"], PLAIN, SHIPPED["Zen 4"]]
 
 
-def test_bad_grids_are_refused():
+def test_bad_grids_are_refused(monkeypatch):
     assert parse_grid("batch=4,model=2") == {"batch": 4, "model": 2}
     for text in ("batch", "batch=0", "rows=2", "batch=2,batch=2"):
         with pytest.raises(ValueError, match="grid '"):
             parse_grid(text)
     with pytest.raises(ValueError, match="GRIDGRAD_RANKS_PER_NODE must be a whole number"):
-        ranks_per_node(4, {"GRIDGRAD_RANKS_PER_NODE": "x"})
+        monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", "x")
+        ProcessGrid(MPI.COMM_SELF)
 
 
 @mpi(6)
@@ -41,7 +43,9 @@ def test_groups_are_the_rows_and_columns_of_the_grid(comm):
         ):
             group = grid.group(*axes)
             assert group is grid.group(*reversed(axes)) and group.rank == rank
-            assert group.sum(comm.rank, "test") == expected
+            array = np.array([comm.rank])
+            group.all_reduce(array, "test")
+            assert array == expected
         assert grid.max(np.array([comm.rank]))[0] == 5 and grid.min(np.array([comm.rank]))[0] == 0
         assert str(grid) == "batch=3,model=2"
     for sizes, words in (({"batch": 2, "model": 2}, "4 places but the number of ranks is 6"), ({"depth": 6}, "unknown axes")):

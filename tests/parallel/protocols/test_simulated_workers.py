@@ -21,7 +21,7 @@ from tests.parallel.protocols.training import dense, samples
 HEADER = 48  # bytes in front of each message
 
 
-def notes(count, pause=0.0):
+def notes(count):
     """A function for `run`: all workers send so many notes to the first one, which returns (time, source, number) of each."""
 
     def run(workers):
@@ -29,7 +29,6 @@ def notes(count, pause=0.0):
         workers.handle("note", lambda source, numbers, array: found.append((workers.now(), source, numbers[0])))
         for number in range(count if workers.rank else 0):
             workers.send(0, "note", (number,), None)
-            workers.compute(pause)
         workers.wait_until(lambda: workers.rank or len(found) == count * (workers.size - 1))
         return found
 
@@ -47,17 +46,6 @@ def notes(count, pause=0.0):
 def test_messages_wait_for_earlier_ones_on_the_link_and_at_the_receiver(options, expected):
     found, *_ = Simulation(3, latency=1.0, **options).run(notes(2))
     assert found == expected
-
-
-def test_messages_between_two_workers_stay_in_order_though_some_are_delayed():
-    simulation = Simulation(2, latency=1.0, delayed=(0.25, 1.5))
-    found, _ = simulation.run(notes(400, pause=1.0))
-    assert [number for _, _, number in found] == list(range(400))
-    delays = [time - number - 1.0 for time, _, number in found]
-    late = [delay == 1.5 for delay in delays]
-    assert 60 <= sum(late) <= 140
-    for earlier, this, delay in zip(late, late[1:], delays[1:], strict=False):
-        assert delay == (1.5 if this else 0.5 if earlier else 0.0)  # behind a delayed message others wait
 
 
 @mpi(1)
@@ -107,14 +95,14 @@ def test_what_goes_wrong_with_one_worker_ends_all_and_says_where(action, error, 
     assert threading.active_count() == before
 
 
-def test_training_is_the_same_again_and_another_one_with_another_seed():
-    def trained(seed=0):
-        options = dict(latency=1e-3, byte_seconds=1e-6, straggler={0: 4.0}, jitter=1.0, delayed=(0.1, 0.2), serve_seconds=1e-5)
+def test_training_is_the_same_again():
+    def trained():
+        options = dict(latency=1e-3, byte_seconds=1e-6, straggler={0: 4.0}, serve_seconds=1e-5)
         task = Task(dense(), partial(SGD, lr=0.1), LOSSES["cross-entropy"](), *samples(dense(), 31), 8, 10)
-        simulation, history = Simulation(3, seed=seed, **options), []
+        simulation, history = Simulation(3, **options), []
         note = lambda workers, turn, loss, nets: history.append((workers.now(), workers.rank, turn.step, turn.samples, loss))  # noqa: E731
         train(simulation, task, protocol_names.parse("server:asp"), lambda count: 1.0, note)
         assert sum(samples for *_, samples, _ in history) == 8 * 8 + 2 * 7 and sorted(history) == history
         return history
 
-    assert trained() == trained() != trained(seed=1)
+    assert trained() == trained()
