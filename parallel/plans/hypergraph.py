@@ -184,8 +184,9 @@ class PairedLayer(Layer):
         for product in self.products:
             block = product.block
             workload.shape = *before[:-1], block.weight.block_shape[-2]
+            taken = prod(workload.shape)
             workload.add(block)
-            copied = block.weight.size + (0 if self.is_one else prod(before) + prod(workload.shape))
+            copied = block.weight.size + (0 if self.is_one else taken + prod(workload.shape))
             workload.pack("forward", copied, workload.shape[-1])
             workload.pack("gradients", copied, workload.shape[-1])
             workload.keep(block.weight.size + copied)  # the kernel and its gradient, and parts of arrays
