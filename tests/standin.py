@@ -316,7 +316,6 @@ class Device:
         steps, recording["steps"] = recording["steps"], None
 
         def start():
-            self.calls["replays"] += 1
             for step in steps:
                 step()
 

@@ -56,11 +56,11 @@ with ProcessGrid(MPI.COMM_WORLD, batch=1) as grid:
 }
 
 tests nn 50 gpu tests/nn
+tests graphs 30 gpu tests/test_device.py -k "as_graphs and ([1] or [2])"
 tests random-1 25 gpu tests/random_networks -m "mpi and not long" -k "[1]"
 tests random-2 40 gpu tests/random_networks -m "mpi and not long" -k "[2]"
 tests hybrid 35 gpu,cpu tests/random_networks -m "mpi and not long" -k "[2]"
 tests marques 20 gpu tests/parallel/placement/test_plans.py -k "marques and [2]"
-same_weights mlp:512,512,relu 784 128
 same_weights mnist-cnn 28x28x1 64
 same_weights resnet20 32x32x3 32
 part bench-float32 70 "$python" -m gridgrad bench --device gpu --minutes 0.9 --rounds 5 --out "$out/gpu-float32.json"
