@@ -28,15 +28,7 @@ import numpy as np
 
 from gridgrad.experiments.benchmarks import gpu
 from gridgrad.experiments.benchmarks.cases import GPU, MEMORY, PYDTNN, SERIAL, SHAPES, TWO_RANKS
-from gridgrad.experiments.benchmarks.rounds import (
-    AGAIN,
-    CLOCKS,
-    OutOfTime,
-    in_minutes,
-    quiet_rounds,
-    seconds_until,
-    shares,
-)
+from gridgrad.experiments.benchmarks.rounds import AGAIN, CLOCKS, OutOfTime, in_minutes, quiet_rounds, seconds_until, shares
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.machine_load import QUIET
 from gridgrad.experiments.common.options import Parser, add_device, check_writable, number, user_input, whole

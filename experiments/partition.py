@@ -16,16 +16,8 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from gridgrad.experiments.common.options import (
-    Parser,
-    check_writable,
-    network,
-    number,
-    number_list,
-    user_input,
-    whole,
-    whole_list,
-)
+from gridgrad.experiments.common import options as command_line
+from gridgrad.experiments.common.options import Parser, network, number, number_list, whole, whole_list
 from gridgrad.experiments.common.problems import add_problem, published
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import counted, lines, table
@@ -142,7 +134,7 @@ def report(net, chosen, partitions, args):
 
 def write_table(args):
     """Write the table of --table, a row for each network, grain and number of ranks, and print it."""
-    check_writable(args.table)
+    command_line.check_writable(args.table)
     rows = []
     for name, grain in tqdm(list(product(args.nets, GRAINS)), unit=" networks", delay=2, disable=None):
         net = published(name)
@@ -195,7 +187,7 @@ def read_parts(path, vertices):
 
 def main():
     args = options().parse_args()
-    with user_input():
+    with command_line.user_input():
         if max(args.ranks or [0]) > MOST_RANKS:
             raise ValueError(f"--ranks {max(args.ranks)}: at most {MOST_RANKS}")
         if args.table:
@@ -211,7 +203,7 @@ def main():
         for path in args.out:
             if not path.endswith((SUFFIX, PATOH, HMETIS)):
                 raise ValueError(f"--out {path}: the name must end in {SUFFIX} (owners), .patoh (PaToH) or .hgr (hMETIS)")
-            check_writable(path)
+            command_line.check_writable(path)
         owners = [path for path in args.out if path.endswith(SUFFIX)]
         hypergraphs = [path for path in args.out if path not in owners]
         net = published(args.net, args.shape, args.outputs, args.dtype)

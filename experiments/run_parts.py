@@ -6,8 +6,9 @@ down or observes the network stands in front, `Times` at the end, so that it tim
 
 import sys
 from collections import defaultdict
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from functools import partial, reduce
+from itertools import pairwise
 from operator import or_
 
 from mpi4py import MPI
@@ -70,22 +71,6 @@ class RunPart:
         """Called when the report is written: for what is said or written after it."""
 
 
-@dataclass
-class Progress:
-    """How far a run has come: the losses of all turns, the epochs that are complete, how many losses came before this epoch."""
-
-    losses: list = field(default_factory=list)
-    epochs: int = 0
-    in_epoch: int = 0
-
-    def state(self):
-        return State(numbers={"epochs": self.epochs, "in_epoch": self.in_epoch}, logs={"losses": self.losses})
-
-    def load(self, state):
-        self.losses = state.logs["losses"].tolist()
-        self.epochs, self.in_epoch = state.numbers["epochs"], state.numbers["in_epoch"]
-
-
 class Run:
     """A training on this rank, whose loop calls `begin`, `step` for each minibatch, `after`, `report` and `close`.
 
@@ -110,6 +95,8 @@ class Run:
     ----------
     losses : list of float
         The losses that are known, of all steps since the very start.
+    epochs, in_epoch : int
+        How many epochs are complete, and how many losses came before this one.
     begun, number, first : int
         The step with which this process begins, how many it has taken, and how many of them are for warming up.
     stop, failure
@@ -127,16 +114,19 @@ class Run:
         self.net, self.loss, self.optimizer, self.parts = net, loss, optimizer, list(parts)
         self.grid, self.workers = grid or net.grid, workers or one_worker(net.grid)[1]
         self.reader, self.steps, self.per_epoch = MicroBatchReader(reader), steps, per_epoch
-        self.trainer, self.progress = net.trainer(loss, optimizer), Progress()
+        self.trainer, self.losses, self.epochs, self.in_epoch = net.trainer(loss, optimizer), [], 0, 0
         held = optimizer if isinstance(optimizer, Protocol) else OptimizerState(net, optimizer)
-        self.participants = states_of(net) | {"protocol": held, "progress": self.progress}
-        self.settings, self.written = {}, {}
+        self.participants, self.settings, self.written = states_of(net) | {"protocol": held, "progress": self}, {}, {}
         self.begun, self.number, self.stop, self.moves, self.value, self.failure = net.step, 0, False, False, None, None
         self.memory, self.devices = report.memory(net, optimizer, self.grid), report.devices(self.grid)
 
-    @property
-    def losses(self):
-        return self.progress.losses
+    def state(self):
+        """What a checkpoint needs of it: how far it has come."""
+        return State(numbers={"epochs": self.epochs, "in_epoch": self.in_epoch}, logs={"losses": self.losses})
+
+    def load(self, state):
+        self.losses = state.logs["losses"].tolist()
+        self.epochs, self.in_epoch = state.numbers["epochs"], state.numbers["in_epoch"]
 
     def begin(self):
         """Let the parts prepare themselves, and go on from a checkpoint if one of them knows one. Collective."""
@@ -156,13 +146,13 @@ class Run:
             part.between(step)
 
     def step(self, indices, step=None, samples=None):
-        """A training step on a global minibatch. Collective over the grid of the network.
+        """A training step on a global minibatch, of these samples. Collective over the grid of the network.
 
-        indices: of its samples. step: its number, by default that of the network. samples: of the minibatches of all workers.
+        step: its number, by default that of the network. samples: of the minibatches of all workers.
         """
         step = self.net.step if step is None else step
         ended = -(-self.steps // self.per_epoch) if step + 1 == self.steps else (step + 1) // self.per_epoch
-        epoch_ends = ended > self.progress.epochs
+        epoch_ends = ended > self.epochs
         for part in self.parts:
             part.before_step(step)
         self.losses.extend(self.trainer.step(self.reader.parts(indices, self.net.micro_batches), len(indices)))
@@ -172,8 +162,8 @@ class Run:
         for part in reversed(self.parts):
             part.after_step(step, len(indices) if samples is None else samples)
         if epoch_ends:
-            recent = self.losses[self.progress.in_epoch :]
-            self.progress.in_epoch, self.progress.epochs = len(self.losses), ended
+            recent = self.losses[self.in_epoch :]
+            self.in_epoch, self.epochs = len(self.losses), ended
             values = {"mean loss": sum(recent) / len(recent)}
             for part in reversed(self.parts):
                 part.after_epoch(ended, values)
@@ -243,8 +233,8 @@ class Times(RunPart):
         self.clock = self.run.net.grid.tally.clock.now
         for measuring in (self.run.net.grid.tally, self.run.net.reduction, self.run.reader):
             measuring.clear()
-        self.seconds, self.reference, self.samples, self.watch = [], [], 0, Watch()
-        self._before = self.probe and self.probe()
+        self.seconds, self.samples, self.watch = [], 0, Watch()
+        self.probes = [self.probe()] if self.probe else []  # before the first step and after each
 
     def before_step(self, step):
         if self.run.number == self.run.first:
@@ -255,9 +245,7 @@ class Times(RunPart):
         self.seconds.append(self.clock() - self._begun)
         self.samples += samples
         if self.probe:
-            after = self.probe()
-            self.reference.append((self._before + after) / 2)
-            self._before = after
+            self.probes.append(self.probe())
 
     def after(self):
         self.watched, self.peak = self.watch.seen(), report.peak_memory()  # before results are gathered
@@ -268,7 +256,8 @@ class Times(RunPart):
         found = report.time_and_bytes(grid, self.seconds, self.run.reader.seconds, self.peak)
         lost = getattr(self.run.optimizer, "lost", 0)  # workers: what the dead took of the machine is not known
         load = None if lost else load_of_job(grid.comm, self.watched)
-        core = report.core_speed(grid, self.seconds, self.reference) if self.probe else None
+        reference = [(before + after) / 2 for before, after in pairwise(self.probes)]
+        core = report.core_speed(grid, self.seconds, reference) if self.probe else None
         if found is None:
             return None
         self.found = found | {
@@ -286,29 +275,35 @@ class Times(RunPart):
                 self.run.say(f"note: while steps were timed, {words}")
 
 
-class LayerTable(RunPart):
-    """A table of the milliseconds of each layer in a step, the mean over the ranks: forward, backward, communication."""
+class Observing(RunPart):
+    """Opens `observer(net)`, a context manager, behind the first few steps; closes it after `steps` more, or at the end."""
+
+    steps = None
 
     def before(self, run):
         super().before(run)
-        self.profile, self.steps = Profile(run.net), None
+        self.observed, self.opened = self.observer(run.net), ExitStack()
 
     def start(self):
         self.after_step(None, 0)
 
     def after_step(self, step, samples):
-        if self.steps is not None:
-            self.steps += 1
-        elif self.run.number == self.run.first:
-            self.profile.__enter__()
-            self.steps = 0
+        if self.run.number == self.run.first:
+            self.opened.enter_context(self.observed)
+        elif self.steps and self.run.number == self.run.first + self.steps:
+            self.opened.close()
 
     def after(self):
-        if self.steps is not None:
-            self.profile.__exit__(None, None, None)
+        self.opened.close()
+
+
+class LayerTable(Observing):
+    """A table of the milliseconds of each layer in a step, the mean over the ranks: forward, backward, communication."""
+
+    observer = Profile
 
     def report(self):
-        self.rows = self.profile.rows(self.steps or 0)
+        self.rows = self.observed.rows(max(0, self.run.number - self.run.first))
         return self.rows is not None and {"layers": self.rows}
 
     def close(self):
@@ -326,36 +321,20 @@ class LayerTable(RunPart):
                             for layer, kind, *of in rows]))  # fmt: skip
 
 
-class Timeline(RunPart):
+class Timeline(Observing):
     """A timeline of all ranks, of `steps` steps behind the first few, for ui.perfetto.dev. path: of the JSON file."""
 
     def __init__(self, path, steps=STEPS):
         self.path, self.steps = path, steps
 
-    def before(self, run):
-        super().before(run)
-        self.trace, self.opened = Trace(run.net, self.steps), False
-
-    def start(self):
-        self.after_step(None, 0)
+    def observer(self, net):
+        return Trace(net, self.steps)
 
     def wants_losses(self):  # it begins and ends in step
         return self.run.number + 1 in (self.run.first, self.run.first + self.steps)
 
-    def after_step(self, step, samples):
-        if self.run.number == self.run.first:
-            self.trace.__enter__()
-            self.opened = True
-        elif self.run.number == self.run.first + self.steps:
-            self.after()
-
-    def after(self):
-        if self.opened:
-            self.trace.__exit__(None, None, None)
-            self.opened = False
-
     def report(self):
-        self.found = self.trace.timeline()
+        self.found = self.observed.timeline()
         return {}
 
     def close(self):

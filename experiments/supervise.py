@@ -59,25 +59,8 @@ def options():
     return parser
 
 
-def checkpoint_of(arguments):
-    """The folder that options of train name for checkpoints. ValueError for options that do not suit."""
-    known, _ = among(arguments, "checkpoint", "resume", "grid")
-    if not known.checkpoint:
-        raise ValueError("the training can not go on without checkpoints: give train the option --checkpoint DIR")
-    if known.resume is not None:
-        raise ValueError("train is told to resume from the folder of --checkpoint: leave --resume out")
-    if known.grid is not None:
-        raise ValueError("the grid may change from start to start: give --grid to supervise, in front of --, and not to train")
-    return Path(known.checkpoint)
-
-
-def grids_of(texts):
-    """[{axis: size} or AUTO] of the texts of --grid. ValueError for one that is no grid."""
-    return [AUTO if text == AUTO else parse_grid(text) for text in texts]
-
-
 def fitting(grids, ranks):
-    """(the grid to use on so many ranks, as a text; how many of them it has); None if there is none."""
+    """(the grid to use on so many ranks, as a text; how many of them it has); None if there is none. grids: dicts or AUTO."""
     for sizes in grids:
         if sizes == AUTO:
             return AUTO, ranks
@@ -197,7 +180,14 @@ def training_of(args, slots=None):
         raise ValueError("name the training behind --, such as supervise --ranks 4 -- train --checkpoint DIR")
     if args.program != TRAIN:
         raise ValueError(f"only {TRAIN} has checkpoints from which it can be started again, not {args.program}")
-    folder, grids = checkpoint_of(args.arguments), grids_of(args.grid or ())
+    given, _ = among(args.arguments, "checkpoint", "resume", "grid")
+    if not given.checkpoint:
+        raise ValueError("the training can not go on without checkpoints: give train the option --checkpoint DIR")
+    if given.resume is not None:
+        raise ValueError("train is told to resume from the folder of --checkpoint: leave --resume out")
+    if given.grid is not None:
+        raise ValueError("the grid may change from start to start: give --grid to supervise, in front of --, and not to train")
+    grids = [AUTO if text == AUTO else parse_grid(text) for text in args.grid or ()]
     if args.ask and "{node}" not in args.ask:
         raise ValueError(f"--ask '{args.ask}' does not say where the name of the node stands: put {{node}} there")
     ranks = args.ranks or (prod(grids[0].values()) if grids and grids[0] != AUTO else None)
@@ -206,7 +196,7 @@ def training_of(args, slots=None):
     if grids and (ranks or slots) and fitting(grids, ranks or slots) is None:
         words = counted(ranks or slots, "rank")
         raise ValueError(f"none of the grids fits on {words}: name one that does with --grid, or more ranks")
-    return folder, grids, ranks
+    return Path(given.checkpoint), grids, ranks
 
 
 def check_job(args, ranks):

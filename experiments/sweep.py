@@ -300,7 +300,7 @@ def finish(args, out, words, with_page=True):
             write_text(args.csv, tidy.text(found))
             print(f"{args.csv} written")
         if args.export:
-            print(export.write(*args.export, found))
+            print(export.KINDS[args.export[0]](args.export[1], found))
         if found and with_page and args.part[1] == 1:
             from gridgrad.experiments.scaling import page  # which takes longer to import than all else
 

@@ -127,30 +127,25 @@ def mpiexec(ranks, arguments, timeout, env=None, launcher=None):
     timeout: seconds after which the job is killed. env: variables in addition. launcher: its words, by default those of
     `find_mpiexec`. A launcher that fails before it has started any rank is started again.
     """
+    command = [sys.executable, *arguments]
     for _ in range(STARTS):
-        finished = _job(ranks, arguments, timeout, env, launcher or find_mpiexec())
+        process, caretaker = launch(launcher or find_mpiexec(), ranks, command, env, text=True, errors="replace")
+        finished, deadline = None, time.monotonic() + timeout
+        try:
+            # In short waits: a signal that the system hands to another thread is noticed here only when a wait ends.
+            while finished is None and time.monotonic() < deadline:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    stdout, stderr = process.communicate(timeout=min(1, timeout))
+                    finished = Finished(process.returncode, stdout, stderr)
+        finally:
+            care_no_more(caretaker, clean=finished is not None and finished.status == 0)
+            process.wait()
+        if finished is None:
+            stdout, stderr = process.communicate()
+            return Finished(None, stdout, stderr + f"\nended by the watchdog after {timeout} s")
         if finished.status == 0 or FALSE_START not in finished.stderr:
             break
     return finished
-
-
-def _job(ranks, arguments, timeout, env, launcher):
-    """Start mpiexec once and wait until it ends."""
-    process, caretaker = launch(launcher, ranks, [sys.executable, *arguments], env, text=True, errors="replace")
-    deadline, clean = time.monotonic() + timeout, False
-    try:
-        # In short waits: a signal that the system hands to another thread is noticed here only when a wait ends.
-        while time.monotonic() < deadline:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                stdout, stderr = process.communicate(timeout=min(1, timeout))
-                clean = process.returncode == 0
-                return Finished(process.returncode, stdout, stderr)
-        care_no_more(caretaker, clean)
-        stdout, stderr = process.communicate()
-        return Finished(None, stdout, stderr + f"\nended by the watchdog after {timeout} s")
-    finally:
-        care_no_more(caretaker, clean)
-        process.wait()
 
 
 def check_ended(job, what):

@@ -14,9 +14,8 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
-from json import dumps, loads
 from pathlib import Path
 
 from gridgrad.experiments.common.options import user_input
@@ -55,15 +54,13 @@ def settled(records, study):
 
 def study_of_record(record):
     """The Study of a record; None for one without settings, or with one that is no longer known."""
-    return _study(dumps(record["sweep"]))
+    return study_of(json.dumps(record["sweep"]))
 
 
 @lru_cache
-def _study(given):
-    try:
-        return Study(loads(given)) if loads(given) else None
-    except ValueError:
-        return None
+def study_of(given):
+    with suppress(ValueError):
+        return Study(json.loads(given)) if given != "{}" else None
 
 
 def ended_by(records):
@@ -157,7 +154,11 @@ def reports_of(group, repeat, timeout, seed, turns):
             command = [*as_module("scaling.turns"), str(asked)]
         else:
             command = [*as_module("train"), *words[0]]
-        job = mpiexec(group[0].ranks, command, timeout * len(group), **how_to_start(group[0]))
+        of_job = group[0].job
+        env = {"OMP_NUM_THREADS": str(of_job["threads"])} if "threads" in of_job else None
+        network = [word for name in ("hosts", "rate", "delay") if name in of_job for word in (f"--{name}", f"{of_job[name]:g}")]
+        launcher = [sys.executable, *as_module("launch"), *network] if "hosts" in of_job else None
+        job = mpiexec(group[0].ranks, command, timeout * len(group), env, launcher)
         if job.status is None:
             raise UserError(f"took longer than --timeout {timeout} s and was ended")
         if job.status != 0:
@@ -174,15 +175,6 @@ def reason(stderr):
     if any(word in line.lower() for line in lines for word in ("killed", "signal 9", "signal: 9", "out of memory", "oom")):
         return "a rank was killed, as the system does where memory is full"
     return "no message"
-
-
-def how_to_start(point):
-    """The arguments of `mpiexec` for the settings of JOB of a point: threads a rank, and emulated hosts."""
-    threads = point.job.get("threads")
-    how = {"env": {"OMP_NUM_THREADS": str(threads)}} if threads else {}
-    if point.hosts:
-        how["launcher"] = [sys.executable, *as_module("launch"), *point.hosts]
-    return how
 
 
 # ----- the file

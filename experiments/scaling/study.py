@@ -98,10 +98,9 @@ def read(path):
         path = FILES / Path(path).name
     try:
         found, folder = documents.content_of_toml_file(path), Path(path).parent
-        ships = folder.resolve() == FILES.resolve()  # what these name is the same in any folder
-        return found if ships else beside(found, folder)
     except ValueError as error:
         raise ValueError(f"{error}; see {FILES}/speedup.toml") from None
+    return found if folder.resolve() == FILES.resolve() else beside(found, folder)  # what ours name is the same in any folder
 
 
 def beside(value, folder):
@@ -119,11 +118,10 @@ def check_settings(settings):
     """Raise ValueError, which names the setting, for one that is unknown or of a wrong kind."""
     for name in [name for name in settings if name in STUDY]:
         check(settings[name], FORMS[name][1], f"setting {name}")
-    places = [("", settings), *((f" of a {table}", entry) for table in TABLES for entry in settings.get(table, []))]
-    for where, entries in places:
-        for name, value in entries.items():
-            if name not in (TABLES[where.split()[-1]] if where else STUDY):
-                _check_option(name, value, where)
+    tables = [(f" of a {table}", form, entry) for table, form in TABLES.items() for entry in settings.get(table, [])]
+    for where, known, entries in [("", STUDY, settings), *tables]:
+        for name in [name for name in entries if name not in known]:
+            _check_option(name, entries[name], where)
 
 
 def identify(settings):
@@ -199,12 +197,6 @@ class Point:
         """{name: value} of the settings of JOB that it has."""
         return {name: self.settings[name] for name in JOB if name in self.settings}
 
-    @property
-    def hosts(self):
-        """The options of `launch` for emulated hosts; none without."""
-        own = [name for name in ("hosts", "rate", "delay") if name in self.settings and "hosts" in self.settings]
-        return [word for name in own for word in (f"--{name}", f"{self.settings[name]:g}")]
-
 
 class Study:
     """A study. settings: by name; those that are not given are as in STUDY and OF_TRAIN. ValueError if they are wrong.
@@ -225,23 +217,7 @@ class Study:
         if self.series and "schemes" not in settings:
             self.schemes = []
         self._set_repeats()
-        options = OF_TRAIN | {name: value for name, value in settings.items() if name not in STUDY}
-        if self.seeds:
-            del options["seed"]
-        every = [(network, series, self._without_steps(options | own | more, own | more))
-                 for (network, own), (series, more) in product(self._networks(), self._series())]  # fmt: skip
-        values = sum(prod(len(one) for one in of.values() if isinstance(one, list)) for *_, of in every)
-        count = len(self.ranks) * len(self.scaling) * values
-        if count > MOST_POINTS:
-            raise ValueError(f"the settings have up to {count:.3g} points, more than {MOST_POINTS}: shorten their lists")
-        self.curves = {}
-        for (network, series, of), scaling in product(every, dict.fromkeys(self.scaling)):
-            for words, chosen in variations(of):
-                grid = chosen["grid"]  # without stars it has a number of ranks of its own
-                every_ranks = self.ranks if grid == AUTO or "*" in grid else [prod(parse_grid(grid).values())]
-                points = {ranks: point for ranks in every_ranks if (point := point_at(chosen, scaling, ranks))}
-                if points:
-                    self.curves.setdefault(Curve(network, ", ".join([series, *words]), scaling), {}).update(points)
+        self._set_curves()
         self.points = list(dict.fromkeys(point for points in self.curves.values() for point in points.values()))
         if not self.points:
             raise ValueError("there is nothing to run: name nets, and ranks or grids that the series have")
@@ -264,6 +240,27 @@ class Study:
         self.most_repeats = max(self.repeats, self.most_repeats)
         if self.turns and self.metric == "memory":
             raise ValueError("series that take turns share the memory of a rank: leave turns out where metric is memory")
+
+    def _set_curves(self):
+        """Each network in each series, with each choice of one value of every option that is a list."""
+        options = OF_TRAIN | {name: value for name, value in self.given.items() if name not in STUDY}
+        if self.seeds:
+            del options["seed"]
+        every = [(network, series, self._without_steps(options | own | more, own | more))
+                 for (network, own), (series, more) in product(self._networks(), self._series())]  # fmt: skip
+        lists = [{name: value for name, value in of.items() if isinstance(value, list)} for *_, of in every]
+        count = len(self.ranks) * len(self.scaling) * sum(prod(map(len, of.values())) for of in lists)
+        if count > MOST_POINTS:
+            raise ValueError(f"the settings have up to {count:.3g} points, more than {MOST_POINTS}: shorten their lists")
+        self.curves = {}
+        for ((network, series, of), varied), scaling in product(zip(every, lists), dict.fromkeys(self.scaling)):
+            for values in product(*varied.values()):
+                chosen = of | dict(zip(varied, values))
+                words = [series, *(f"{name.replace('_', ' ')} {value}" for name, value in zip(varied, values))]
+                grid = chosen["grid"]  # without stars it has a number of ranks of its own
+                every_ranks = self.ranks if grid == AUTO or "*" in grid else [prod(parse_grid(grid).values())]
+                if points := {ranks: point for ranks in every_ranks if (point := point_at(chosen, scaling, ranks))}:
+                    self.curves.setdefault(Curve(network, ", ".join(words), scaling), {}).update(points)
 
     def _without_steps(self, options, near):
         """Options of a series without the default of steps where it has epochs. near: its own ones."""
@@ -355,14 +352,6 @@ def each_once(what, named):
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"two {what} are called {twice}: give each a name of its own")
     return named
-
-
-def variations(options):
-    """(words, options) for each choice of one value of every option that is a list."""
-    lists = {name: value for name, value in options.items() if isinstance(value, list)}
-    for values in product(*lists.values()):
-        chosen = dict(zip(lists, values))
-        yield [f"{name.replace('_', ' ')} {value}" for name, value in chosen.items()], options | chosen
 
 
 def point_at(options, scaling, ranks):

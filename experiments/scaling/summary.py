@@ -15,15 +15,7 @@ from statistics import median
 
 from gridgrad.experiments.common.report import PARTS
 from gridgrad.experiments.scaling.environment import SAME, same
-from gridgrad.experiments.scaling.records import (
-    baseline_of,
-    counting,
-    is_busy,
-    key_of,
-    metric_of,
-    seconds_of,
-    value_of,
-)
+from gridgrad.experiments.scaling.records import baseline_of, counting, is_busy, key_of, metric_of, seconds_of, value_of
 from gridgrad.experiments.scaling.statistics import Median, interval_of
 from gridgrad.experiments.scaling.study import ALONE, Curve, point_at
 
