@@ -32,10 +32,8 @@ PROBES = 3  # reference products between two steps: 0.2 milliseconds in all
 
 
 class RunPart:
-    """Something that is added to a training; in this base class nothing happens. All ranks call its methods together.
-
-    `before`, `start`, `between` and `before_step` are called in the order of the list, the others in reverse order.
-    """
+    """Something that is added to a training; in this base class nothing happens. All ranks call its methods together. `before`,
+    `start`, `between` and `before_step` are called in the order of the list, the others in reverse order."""
 
     def before(self, run):
         """Called once the network is on its grid, before anything else. run: the Run, whose attributes say all there is."""
@@ -74,43 +72,23 @@ class RunPart:
 class Run:
     """A training on this rank, whose loop calls `begin`, `step` for each minibatch, `after`, `report` and `close`.
 
-    Parameters
-    ----------
-    net : ParallelSequential
-        The network, with memory.
-    loss, optimizer
-        Such as MSE() and SGD(net, lr=0.1); a Protocol may take the optimizer's place.
-    reader : Reader
-        What brings samples to the ranks, such as READERS["each"](net, part).
-    steps, per_epoch : int
-        How many steps there are in all, counted from the very start, and in an epoch.
-    parts : list of RunPart
-        What is added.
-    grid, workers
-        Of all ranks, where a protocol trains several workers.
-    say, warn : function
-        Told a line about what happens, and what must be said in any case; by default rank 0 prints them.
+    net: a ParallelSequential with memory. loss, optimizer: such as MSE() and SGD(net, lr=0.1); a Protocol may take the
+    optimizer's place. reader: brings samples to the ranks, such as READERS["each"](net, part). steps, per_epoch: how many there
+    are in all, counted from the very start, and in an epoch. parts: RunParts that are added. grid, workers: of all ranks, where
+    a protocol trains several workers. say: told a line about what happens; by default rank 0 prints it.
 
-    Attributes
-    ----------
-    losses : list of float
-        The losses that are known, of all steps since the very start.
-    epochs, in_epoch : int
-        How many epochs are complete, and how many losses came before this one.
-    begun, number, first : int
-        The step with which this process begins, how many it has taken, and how many of them are for warming up.
-    stop, failure
-        Whether to end before the last step; what `close` raises when all results are written, or None.
-    participants, settings, value
-        What a checkpoint holds, {name: participant}, and what a later run compares; the lowest value is the best checkpoint.
-    written : dict
-        {kind: path} of the files that the run has written.
+    Parts may also use these attributes:
+
+    losses, epochs, in_epoch       losses of all steps so far, complete epochs, and the losses that came before this epoch
+    begun, number, first           the step with which this process begins, its steps so far, those that are for warming up
+    stop, failure                  whether to end before the last step; what `close` raises when results are written, or None
+    participants, settings, value  of a checkpoint: {name: participant}, what a later run compares, the lowest of which is best
+    written                        {kind: path} of the files that the run has written
     """
 
-    def __init__(self, net, loss, optimizer, reader, steps, per_epoch, parts=(), grid=None, workers=None, say=None, warn=None):
-        first_rank = MPI.COMM_WORLD.rank == 0
-        self.say = say or (print if first_rank else lambda *_: None)
-        self.warn = warn or (partial(print, file=sys.stderr, flush=True) if first_rank else lambda *_: None)
+    def __init__(self, net, loss, optimizer, reader, steps, per_epoch, parts=(), grid=None, workers=None, say=None):
+        nothing = None if MPI.COMM_WORLD.rank == 0 else lambda *_: None
+        self.say, self.warn = say or nothing or print, nothing or partial(print, file=sys.stderr, flush=True)
         self.net, self.loss, self.optimizer, self.parts = net, loss, optimizer, list(parts)
         self.grid, self.workers = grid or net.grid, workers or one_worker(net.grid)[1]
         self.reader, self.steps, self.per_epoch = MicroBatchReader(reader), steps, per_epoch
@@ -146,10 +124,8 @@ class Run:
             part.between(step)
 
     def step(self, indices, step=None, samples=None):
-        """A training step on a global minibatch, of these samples. Collective over the grid of the network.
-
-        step: its number, by default that of the network. samples: of the minibatches of all workers.
-        """
+        """A training step on a global minibatch, of these samples. Collective over the grid of the network. step: its number,
+        by default that of the network. samples: of the minibatches of all workers."""
         step = self.net.step if step is None else step
         ended = -(-self.steps // self.per_epoch) if step + 1 == self.steps else (step + 1) // self.per_epoch
         epoch_ends = ended > self.epochs
@@ -219,10 +195,8 @@ class Lines(RunPart):
 
 
 class Times(RunPart):
-    """The seconds of the steps behind the first few, what was sent in them, and what else used the machine.
-
-    core_speed: whether to measure between the steps how long a reference product takes on this core.
-    """
+    """The seconds of the steps behind the first few, what was sent in them, and what else used the machine. core_speed: whether
+    to measure between the steps how long a reference product takes on this core."""
 
     def __init__(self, core_speed=False):
         self.probe = partial(core_seconds, PROBES) if core_speed else None

@@ -19,7 +19,6 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
@@ -91,21 +90,24 @@ def say(line):
     print(f"supervise, {time.strftime('%Y-%m-%d %H:%M:%S')}: {line}", file=sys.stderr, flush=True)
 
 
-@dataclass
 class Supervisor:
-    """Starts one training until it is complete."""
+    """Starts the training of some options until it is complete. OSError or ValueError for options that do not suit."""
 
-    command: list  # the words that start a rank, without the grid
-    folder: Path  # of the checkpoints
-    grids: list  # see `fitting`
-    ranks: int | None  # at most so many; None stands for all slots of the nodes
-    nodes: dict  # {name: slots}; {} for this machine alone
-    ask: str  # the command that asks one
-    retries: int
-    wait: float
-    halt: Path | None
-    jobs: Foreground = field(default_factory=Foreground)
-    starts: list = field(default_factory=list)  # rows of the table at the end
+    def __init__(self, args):
+        self.nodes = start_ranks.nodes_in(args.nodes) if args.nodes else start_ranks.nodes_of_allocation()
+        slots = sum(self.nodes.values())  # of {name: slots}; {} for this machine alone
+        self.folder, self.grids, self.ranks = training_of(args, slots)
+        if self.ranks is None and not self.nodes:
+            raise ValueError("how many ranks? Give --ranks N, or --grid with the sizes of its axes")
+        if self.nodes and self.ranks and self.ranks > slots:
+            raise ValueError(
+                f"{self.ranks} ranks do not fit in the {slots} slots of the nodes: ask for fewer, or name more nodes"
+            )
+        find_mpiexec()
+        self.command = [sys.executable, *as_module(TRAIN), *args.arguments, "--resume", str(self.folder)]  # without the grid
+        self.halt, self.ask = args.halt and Path(args.halt), args.ask or (SSH if args.nodes else SRUN)
+        self.retries, self.wait, self.jobs = args.retries, args.wait, Foreground()
+        self.starts = []  # rows of the table at the end
 
     def run(self):
         """Start the training until it is complete or must not be started any more; returns the status to exit with."""
@@ -136,16 +138,6 @@ class Supervisor:
             if self.starts:
                 print(table(self.starts), file=sys.stderr, flush=True)
 
-    def _wait_for_lock(self):
-        """Wait until the job before has left the folder. A file server may take a while to see that a node is gone."""
-        end = time.monotonic() + LEASE
-        while self.starts and time.monotonic() < end and not self.jobs.signalled:
-            try:
-                lock(self.folder).release()
-                return
-            except (OSError, ValueError):
-                self.jobs.pause(1)
-
     def _start(self):
         """Run the job once, on the nodes that answer; returns its status, 1 if too few are left."""
         living = start_ranks.answering(self.nodes, self.ask) if self.nodes else {}
@@ -160,7 +152,13 @@ class Supervisor:
         grid, ranks = chosen
         placed = start_ranks.launcher_options(find_mpiexec()[0], living, ranks) if self.nodes else []
         say(f"{counted(ranks, 'rank')}, {grid}{' on ' + ', '.join(living) if living else ''}")
-        self._wait_for_lock()
+        end = time.monotonic() + LEASE
+        while self.starts and time.monotonic() < end and not self.jobs.signalled:  # until the job before has left the folder
+            try:
+                lock(self.folder).release()
+                break
+            except (OSError, ValueError):  # a file server may take a while to see that a node is gone
+                self.jobs.pause(1)
         completed, began = time_of(self.folder / COMPLETE), time.monotonic()
         status = self.jobs.run(ranks, [*self.command, "--grid", grid], placed)
         step = newest_step(self.folder)
@@ -206,25 +204,10 @@ def check_job(args, ranks):
     programs.check_job([TRAIN, *args.arguments, "--resume", str(folder)], wanted or ranks)
 
 
-def supervisor(args):
-    """The Supervisor that the options ask for. OSError or ValueError for options that do not suit."""
-    nodes = start_ranks.nodes_in(args.nodes) if args.nodes else start_ranks.nodes_of_allocation()
-    slots = sum(nodes.values())
-    folder, grids, ranks = training_of(args, slots)
-    if ranks is None and not nodes:
-        raise ValueError("how many ranks? Give --ranks N, or --grid with the sizes of its axes")
-    if nodes and ranks and ranks > slots:
-        raise ValueError(f"{ranks} ranks do not fit in the {slots} slots of the nodes: ask for fewer, or name more nodes")
-    find_mpiexec()
-    command = [sys.executable, *as_module(TRAIN), *args.arguments, "--resume", str(folder)]
-    halt, ask = args.halt and Path(args.halt), args.ask or (SSH if args.nodes else SRUN)
-    return Supervisor(command, folder, grids, ranks, nodes, ask, args.retries, args.wait, halt)
-
-
 def main():
     args = options().parse_args()
     with user_input():
-        status = supervisor(args).run()
+        status = Supervisor(args).run()
     sys.exit(status)
 
 

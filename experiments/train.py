@@ -7,7 +7,6 @@ Every grid trains the same network on the same minibatches: compare `final_loss`
 """
 
 import contextlib
-import sys
 from functools import partial
 
 import numpy as np
@@ -77,7 +76,6 @@ def training(args):
     """Train as the options say. A generator that yields after each step, where another training may take its turn."""
     comm = MPI.COMM_WORLD
     say = print if comm.rank == 0 and not args.quiet else lambda *_: None
-    warn = partial(print, file=sys.stderr, flush=True) if comm.rank == 0 else lambda *_: None
     np.seterr(all="ignore")  # a loss that is not finite is found and named below
     with user_input():
         train_setup.complete(args, comm.size)
@@ -117,7 +115,7 @@ def training(args):
     reader, test_batch = READERS[args.reader], train_setup.evaluation_batch(args, serial)
     own, test_reader = train_setup.held(protocol, train, args.seed), reader(net, data.test)
     parts = parts_of(args, signals, train_setup.handicap(args, comm), train, held_out, data, test_batch, (serial, balance))
-    run = Run(net, loss, protocol, reader(net, own), steps, per_epoch, parts, grid, workers, say, warn)
+    run = Run(net, loss, protocol, reader(net, own), steps, per_epoch, parts, grid, workers, say)
     run.settings = checkpoints.settings_of(args, net, original, len(train), steps, content)
     for line in train_setup.lines(args, data, train, held_out, run, balance):
         say(line)
@@ -136,7 +134,7 @@ def training(args):
     if protocol.lost:  # there is no job of all ranks any more: the first worker reports what it has
         if workers.rank:
             end_after_death(0)
-        warn(f"{protocol.lost} of {workers.size} workers died; the others went on")
+        run.warn(f"{protocol.lost} of {workers.size} workers died; the others went on")
         run.grid, comm = net.grid, net.grid.comm
     check_finite(net)
     found = run.report()

@@ -6,8 +6,7 @@ moves more. What others do on the machine makes them too low, so the best of sev
 
 import sys
 import time
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import defaultdict, namedtuple
 from functools import partial
 from math import prod
 from statistics import median
@@ -44,18 +43,10 @@ MB           bytes moved at least; the optimizer moves five arrays as large as t
 rest         what lies between the passes, such as checks of the minibatch"""
 
 
-@dataclass
-class PassTime:
-    """One pass of a layer, of the loss or of the optimizer in a training step; or the rest of the step. seconds: the median
-    over the steps, without the passes nested in this one. flops: of its matrix products on a minibatch. bytes: those that it
-    moves at least. Both are 0 where nothing is counted."""
-
-    name: str
-    layer: str
-    pass_: str
-    seconds: float
-    flops: int = 0
-    bytes: int = 0
+# One pass of a layer, of the loss or of the optimizer in a training step; or the rest of the step. seconds: the median over the
+# steps, without the passes nested in this one. flops: of its matrix products on a minibatch. bytes: those that it moves at
+# least. Both are 0 where nothing is counted.
+PassTime = namedtuple("PassTime", "name layer pass_ seconds flops bytes", defaults=(0, 0))
 
 
 class StepTimes(SpanObserver):

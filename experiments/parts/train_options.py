@@ -99,10 +99,8 @@ def add_options(parser):
 
 
 def parts_of(args, signals, handicap, train, held_out, data, batch, rebalanced):
-    """The parts of a run that the options name, in their order.
-
-    batch: samples in a forward pass of an evaluation. rebalanced: (the serial network, the Balance of the ranks or None).
-    """
+    """The parts of a run that the options name, in their order. batch: samples in a forward pass of an evaluation. rebalanced:
+    (the serial network, the Balance of the ranks or None)."""
     keep = {"steps": args.checkpoint_steps, "minutes": args.checkpoint_minutes, "keep": args.keep or KEEP}
     found = [
         handicap,

@@ -9,6 +9,7 @@ such products where all runs have them, on the same processor and BLAS; else in 
 can tell from a change of the program: measure the two by turns, as docs/figures.md says.
 """
 
+from collections import namedtuple
 from dataclasses import dataclass, field, replace
 from math import exp, inf, log, sqrt
 from statistics import fmean, geometric_mean, variance
@@ -27,14 +28,8 @@ SHOWN = 4  # points, and values of a setting, that are named
 CORE = "processor", "blas", "threads"  # entries of an environment that say what the reference product is computed by
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """How many times as long B takes, of geometric means, with its interval; chance: of so different means of equals."""
-
-    value: float
-    low: float
-    high: float
-    chance: float
+# How many times as long B takes, of geometric means, with its interval; chance: of so different means of equals.
+Ratio = namedtuple("Ratio", "value low high chance")
 
 
 @dataclass(frozen=True)

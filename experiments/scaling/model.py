@@ -92,10 +92,8 @@ def by_term(collectives):
 
 
 def errors(rows):
-    """Table rows of all terms of measured points that are predicted too, worst first by their part of the step.
-
-    Points with more ranks than cores are left out: no model knows how long ranks wait for cores.
-    """
+    """Table rows of all terms of measured points that are predicted too, worst first by their part of the step. Points with
+    more ranks than cores are left out: no model knows how long ranks wait for cores."""
     predictions = defaultdict(dict)  # {key of a point: {machine: {term: seconds}}}
     for row in rows:
         if row.is_predicted and row.runs and row.runs[0].get("terms"):

@@ -42,11 +42,9 @@ NO_SETTINGS = "Some runs do not say the settings of their sweep: no command repe
 
 
 def render(records, title, figures=None, told=()):
-    """The text of the page of the records of a study; ValueError if there are none.
-
-    figures: {title: function of the records that returns a matplotlib Figure}; one that raises ValueError is replaced by the
-    reason. told: more tables, of `model.tables`.
-    """
+    """The text of the page of the records of a study; ValueError if there are none. figures: {title: function of the records
+    that returns a matplotlib Figure}; one that raises ValueError is replaced by the reason. told: more tables, of
+    `model.tables`."""
     if not records:
         raise ValueError("there are no runs: measure some with gridgrad sweep")
     found = rows_of(records)
@@ -65,7 +63,8 @@ def about(records, found):
     predicted, ranks = sum(bool(record.get("predicted")) for record in records), sorted({row.ranks for row in found})
     numbers = {"network": len({row.network for row in found}), "run": len(records) - predicted, "prediction": predicted}
     counts = ", ".join(counted(number, what) for what, number in numbers.items() if number)
-    return f"{counts}; ranks: {', '.join(map(str, ranks))}; data: {', '.join({str(row.dataset): 0 for row in found})}"
+    data = dict.fromkeys(str(row.dataset) for row in found)
+    return f"{counts}; ranks: {', '.join(map(str, ranks))}; data: {', '.join(data)}"
 
 
 def best(found):
@@ -91,13 +90,11 @@ def figure_of(kind, records):
 
     column = style.Look(style.COLUMN)  # panels below one another, which a phone shows, too
     if kind in COLUMNS:
-        name, unit = COLUMNS[kind]
         measured = [record for record in records if not record.get("predicted")]
         if not measured:
             raise ValueError("nothing was measured")
-        table = lines.table_of_sweep(measured)
-        table = table[table.series.isin(table.series[table.ranks > 1])]
-        table = table.assign(**{kind: table[name] / unit})
+        (name, unit), table = COLUMNS[kind], lines.table_of_sweep(measured)
+        table = table[table.series.isin(table.series[table.ranks > 1])].assign(**{kind: table[name] / unit})
         return lines.draw(table, "ranks", [kind], ["series"], "network", log="x", look=column)
     found = curves.of_files({"this study": records})
     if kind == "breakdown":
@@ -131,8 +128,9 @@ def tables(records, found, told=()):
     """The tables that have lines, dicts of `page_table`. found: the Rows of the records."""
     every = [[point(row) for row in found if not row.is_predicted and row.value], left_out(records), planner(found),
              [point(row) | {"machine": machine_of(row)} for row in found if row.is_predicted]]  # fmt: skip
-    own = [page_table(*one) for one in zip(("measured", "left-out", "planner", "predicted"), NOTES, NOTES.values(), every)]
-    return [*(one for one in own if one["lines"]), *(page_table(f"model-{n}", *one) for n, one in enumerate(told))]
+    own = zip(("measured", "left-out", "planner", "predicted"), NOTES, NOTES.values(), every)
+    others = ((f"model-{number}", *one) for number, one in enumerate(told))
+    return [page_table(*one) for one in (*(one for one in own if one[-1]), *others)]
 
 
 def page_table(id, title, note, rows):
@@ -147,9 +145,8 @@ def page_table(id, title, note, rows):
 def point(row):
     """The cells of a Row of a point: those of the table for the terminal, and what that has no room for."""
     cells = cells_of(row)
-    more = {"MB sent a step": None if row.bytes is None else row.bytes / 1e6,
-            "MiB, most of a rank": row.memory and row.memory / 2**20, "remark": cells.pop("remark")}  # fmt: skip
-    return cells | more
+    return cells | {"MB sent a step": None if row.bytes is None else row.bytes / 1e6,
+                    "MiB, most of a rank": row.memory and row.memory / 2**20, "remark": cells.pop("remark")}  # fmt: skip
 
 
 def left_out(records):

@@ -78,10 +78,8 @@ def by_point(records):
 
 
 def rounds(groups, study, done, fits=lambda group: True):
-    """The groups of points to run, one by one, until all are settled. done: records, to which the caller adds.
-
-    fits: a function of a group, whether there is time for it; once there is none it stays so.
-    """
+    """The groups of points to run, one by one, until all are settled. done: records, to which the caller adds. fits: a function
+    of a group, whether there is time for it; once there is none it stays so."""
     number = 0
 
     def is_wanted(group):
@@ -119,10 +117,8 @@ SHOWN = 300  # characters of a reason
 
 
 def records_of(group, repeat, timeout, seed=None, turns=False):
-    """The records of one run of each point of a group, in one job, without their losses. timeout: seconds for each point.
-
-    A run that fails is a record with the reason in `failed`. OSError if no job can be started.
-    """
+    """The records of one run of each point of a group, in one job, without their losses. timeout: seconds for each point. A run
+    that fails is a record with the reason in `failed`. OSError if no job can be started."""
     start = time.monotonic()
     try:
         reports = reports_of(group, repeat, timeout, seed, turns)
@@ -182,9 +178,7 @@ def reason(stderr):
 
 class StudyFile:
     """The records of a Study in a file. anew: whether runs that are there are measured again, each kept until its new one is.
-
-    runs: the records that count, in the order of measuring. Points that failed or were always disturbed are tried again.
-    """
+    runs: the records that count, in the order of measuring. Points that failed or were always disturbed are tried again."""
 
     def __init__(self, path, study, environment, anew=False):
         self.path, self.others_path, self.study = Path(path), Path(f"{path}.others"), study

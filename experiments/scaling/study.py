@@ -14,6 +14,7 @@ place of one value of the last two kinds measures all of them, as curves of thei
 """
 
 import re
+from collections import namedtuple
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
@@ -155,16 +156,7 @@ def _check_option(name, value, where):
 # ----- points
 
 
-@dataclass(frozen=True, order=True)
-class Curve:
-    """A series of a network; scaling: strong or weak."""
-
-    network: str
-    series: str
-    scaling: str
-
-    def __str__(self):
-        return f"{self.network}, {self.series}, {self.scaling} scaling"
+Curve = namedtuple("Curve", "network series scaling")  # a series of a network; scaling: strong or weak
 
 
 @dataclass(frozen=True)
@@ -199,10 +191,8 @@ class Point:
 
 
 class Study:
-    """A study. settings: by name; those that are not given are as in STUDY and OF_TRAIN. ValueError if they are wrong.
-
-    curves: {Curve: {ranks: Point}}. points: all of them, each once, in the order of the settings.
-    """
+    """A study. settings: by name; those that are not given are as in STUDY and OF_TRAIN. ValueError if they are wrong. curves:
+    {Curve: {ranks: Point}}. points: all of them, each once, in the order of the settings."""
 
     def __init__(self, settings):
         check_settings(settings)

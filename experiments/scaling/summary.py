@@ -24,13 +24,11 @@ Origin = namedtuple("Origin", "is_predicted name")  # name: the machine of predi
 
 @dataclass(frozen=True)
 class Row:
-    """A point of a curve.
-
-    net, grid: what ran, also where the planner chose. settings: of the run. seconds: of a step. value: of the metric. speedup:
-    over one rank. ratio: to the baseline, run by run. parts: {what: seconds of a step}. bytes: by all ranks in a step. memory:
-    of the rank with most. unlike: no speedup, as this point or that on one rank was disturbed. predicted: seconds of its only
-    prediction. fits: into memory. busy: runs that do not count. failed: the reason. runs: those that count.
-    """
+    """A point of a curve. net, grid: what ran, also where the planner chose. settings: of the run. seconds: of a step. value:
+    of the metric. speedup: over one rank. ratio: to the baseline, run by run. parts: {what: seconds of a step}. bytes: by all
+    ranks in a step. memory: of the rank with most. unlike: no speedup, as this point or that on one rank was disturbed.
+    predicted: seconds of its only prediction. fits: into memory. busy: runs that do not count. failed: the reason. runs: those
+    that count."""
 
     network: str
     series: str
