@@ -157,11 +157,9 @@ def gather_nodes(comm):
     here = node.allgather((placed, physical(own)))
     found = [one for one in comm.allgather((MPI.Get_processor_name(), here) if node.rank == 0 else None) if one]
     node.Free()
-    return {
-        f"{host} (node {i})" if len(found) > 1 else host:
-            ([rank for rank, _ in here], {core: first for _, of in here for core, first in of.items()})
-        for i, (host, here) in enumerate(found)
-    }  # fmt: skip
+    names = [f"{host} (node {i})" if len(found) > 1 else host for i, (host, _) in enumerate(found)]
+    return {name: ([rank for rank, _ in here], {core: first for _, of in here for core, first in of.items()})
+            for name, (_, here) in zip(names, found)}  # fmt: skip
 
 
 def options():

@@ -33,7 +33,13 @@ def options():
 def main():
     args = options().parse_args()
     with user_input():
-        folders = folders_in(args.directory)
+        folders, directory = [], Path(args.directory)
+        for path in sorted(directory.iterdir()):  # of checkpoints, whole or not
+            is_ours = OWN_FOLDER.fullmatch(path.name) and (path.is_dir() or path.is_symlink())
+            if is_ours or (path / NAME).exists():
+                folders.append(path)
+        if not folders:
+            raise ValueError(f"{directory} has no checkpoints: name the folder that --checkpoint wrote to")
         if args.export:
             return print(export(args.directory, args.export))
     rows = [row(folder, args.verify) for folder in folders]
@@ -41,18 +47,6 @@ def main():
     damaged = sum(cells["state"] != WHOLE for cells in rows)
     if args.verify and damaged:
         raise UserError(f"{damaged} of {len(rows)} in {args.directory} are not whole: --resume passes over these")
-
-
-def folders_in(directory):
-    """The folders of all checkpoints in a folder, whole or not. ValueError or OSError if there are none."""
-    found, directory = set(), Path(directory)
-    for path in directory.iterdir():
-        is_ours = OWN_FOLDER.fullmatch(path.name) and (path.is_dir() or path.is_symlink())
-        if is_ours or (path / NAME).exists():
-            found.add(path)
-    if not found:
-        raise ValueError(f"{directory} has no checkpoints: name the folder that --checkpoint wrote to")
-    return sorted(found)
 
 
 def row(folder, verify):

@@ -225,16 +225,25 @@ def job_of(args):
         serial = starts_jobs([name, *arguments])  # which also knows whether there is such a study
     site = site_of(args)
     check_kind(args, name, arguments, ours, site)
+    if ours and args.kind == "requeue" and name == "train":
+        given, _ = among(arguments, "checkpoint", "resume")
+        if given.checkpoint is None:
+            raise ValueError("a job that is requeued goes on from a checkpoint: add --checkpoint DIR behind train")
+        if given.resume not in (None, given.checkpoint):
+            raise ValueError(f"--resume {given.resume} would always go on from there: leave it out, to go on from --checkpoint "
+                             f"{given.checkpoint}")  # fmt: skip
+        arguments += [] if given.resume else ["--resume", given.checkpoint]
     if ours:
-        if args.kind == "requeue" and name == "train":
-            arguments += resume_words(arguments)
         check_job([name, *arguments], ranks)
     gpus = gpus_wanted(args, [name, *arguments] if ours else [], site)
     site = completed(site, args, gpus)
     if args.mpi not in (None, "mpiexec") and site.system != "slurm":
         raise ValueError(f"--mpi {args.mpi} is for srun, which --system {site.system} does not have: use --mpi mpiexec")
-    folder, python = args.folder or (None if site.folder else os.getcwd()), site.python or sys.executable
-    gather = gather_command(arguments, args.parts, python) if args.kind == "array" else ""
+    folder, python, gather = args.folder or (None if site.folder else os.getcwd()), site.python or sys.executable, ""
+    if args.kind == "array":  # what puts the files of all parts together
+        out = Path(among(arguments, "out")[0].out or "results/sweep.jsonl")
+        files = f"{shlex.quote(str(out.with_suffix('')))}-*-of-{args.parts}{shlex.quote(out.suffix) if out.suffix else ''}"
+        gather = f"{shlex.join([python, *words_of('sweep'), '--out', str(out), '--gather'])} {files}"
     if args.kind == "requeue" and site.system == "mpirun":
         words, arguments, serial = words_of("supervise"), supervised(arguments, args), True
     library = args.library or ("openmpi" if MPI.get_vendor()[0] == "Open MPI" else "mpich")
@@ -249,24 +258,6 @@ def job_of(args):
         args.cores, gpus, args.time or HOUR, args.warn, args.mpi or fitting, [] if site.launcher else find_mpiexec(),
         library == "openmpi", [python, *words, *arguments], check, serial, folder, args.parts, args.restarts, path, gather,
     )  # fmt: skip
-
-
-def gather_command(arguments, parts, python):
-    """The command that puts the files of all parts of a sweep together."""
-    out = Path(among(arguments, "out")[0].out or "results/sweep.jsonl")
-    files = f"{shlex.quote(str(out.with_suffix('')))}-*-of-{parts}{shlex.quote(out.suffix) if out.suffix else ''}"
-    return f"{shlex.join([python, *words_of('sweep'), '--out', str(out), '--gather'])} {files}"
-
-
-def resume_words(arguments):
-    """The options that let `train` go on from its own checkpoints, as far as its arguments lack them."""
-    given, _ = among(arguments, "checkpoint", "resume")
-    if given.checkpoint is None:
-        raise ValueError("a job that is requeued goes on from a checkpoint: add --checkpoint DIR behind train")
-    if given.resume not in (None, given.checkpoint):
-        raise ValueError(f"--resume {given.resume} would always go on from there: leave it out, to go on from --checkpoint "
-                         f"{given.checkpoint}")  # fmt: skip
-    return [] if given.resume else ["--resume", given.checkpoint]
 
 
 def supervised(arguments, args):

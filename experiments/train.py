@@ -49,17 +49,11 @@ def check_job(args, ranks):
     """Raise ValueError for options that a job of so many ranks would refuse before it reads data."""
     train_setup.complete(args, ranks)
     checked_names(args.device, ranks)
-    if args.grid != "auto":
-        check_places(args.grid, parse_grid(args.grid), ranks)
-    check_network(args, ranks)
-
-
-def check_network(args, ranks):
-    """Raise ValueError if the grid, the plan or the shares do not fit the network; no plan with stages is checked."""
+    sizes = {"batch": ranks} if args.grid == "auto" else parse_grid(args.grid)
+    check_places(args.grid, sizes, ranks)
     with contextlib.suppress(OSError):  # the data, on which the network depends, may not be on this machine
         data = datasets.load(args.dataset, args.data_dir)
         net = network_names.build(args.net, data.sample_shape, data.outputs, args.seed, args.dtype)
-        sizes = {"batch": ranks} if args.grid == "auto" else parse_grid(args.grid)
         train_setup.check_grid(sizes, net)
         train_setup.check_batch(args, len(data.train) - round(len(data.train) * (args.validation or 0)))
         shares = shares_of(args.shares, None if args.grid == "auto" else sizes) if args.shares not in (None, "auto") else None
@@ -174,24 +168,11 @@ def training(args):
 def summary(args, data, grid, run, losses):
     """What a report says of any run, a dict on rank 0; the parts of the run add to it."""
     return losses and {
-        "program": "train",
-        "settings": vars(args),
-        "dataset": data.name,
-        "synthetic": data.synthetic,
-        "net": args.net,
-        "features": data.features,
-        "outputs": data.outputs,
-        "plan": run.net.plan,
-        "protocol": args.protocol,
-        "reduction": str(run.net.reduction),
-        "versions": report.versions(),
-        "steps": len(losses),
-        "loss": losses,
-        "final_loss": losses[-1],
-        "P": grid.size,
-        "grid": str(grid),
-        "rebalancing": None,
-    }
+        "program": "train", "settings": vars(args), "dataset": data.name, "synthetic": data.synthetic, "net": args.net,
+        "features": data.features, "outputs": data.outputs, "plan": run.net.plan, "protocol": args.protocol,
+        "reduction": str(run.net.reduction), "versions": report.versions(), "steps": len(losses), "loss": losses,
+        "final_loss": losses[-1], "P": grid.size, "grid": str(grid), "rebalancing": None,
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

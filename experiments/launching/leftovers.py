@@ -68,7 +68,12 @@ def clean_up(mark, launcher, files):
 def watch(mark):
     """(id of mpiexec, {path: inode} of MPI's files that a job's processes have in shared memory) until this one's input ends.
     The input is the id."""
-    made, launcher, files, look = made_there(), 0, {}, True
+    made, launcher, files, look = [], 0, {}, True
+    with contextlib.suppress(AttributeError, OSError):  # where the system does not say when a file is made there
+        libc = ctypes.CDLL(None)
+        descriptor = libc.inotify_init1(CLOSE_ON_EXEC)
+        if descriptor >= 0 and libc.inotify_add_watch(descriptor, os.fsencode(SHARED_MEMORY), CREATED) >= 0:
+            made = [descriptor]  # it can be read when a file has been made
     while True:
         if look:
             for pause in PAUSES:
@@ -81,16 +86,6 @@ def watch(mark):
             launcher = int(said)
         names = os.read(*made, 1 << 16) if made and made[0] in ready else b""
         look = not ready or any(name.encode() in names for name in LIBRARIES)
-
-
-def made_there():
-    """[a descriptor that can be read when a file has been made in shared memory], [] where the system has none."""
-    with contextlib.suppress(AttributeError, OSError):
-        libc = ctypes.CDLL(None)
-        made = libc.inotify_init1(CLOSE_ON_EXEC)
-        if made >= 0 and libc.inotify_add_watch(made, os.fsencode(SHARED_MEMORY), CREATED) >= 0:
-            return [made]
-    return []
 
 
 if __name__ == "__main__":

@@ -155,19 +155,15 @@ def launch(launcher, ranks, command, env=None, options=(), **how):
     words of mpiexec. env, options: variables and options of the launcher, in addition. how: as for Popen. The caretaker
     (`experiments/launching/leftovers.py`) cleans up at `care_no_more`, and when this process dies."""
     mark = uuid.uuid4().hex
-    caretaker = subprocess.Popen(
-        [sys.executable, "-I", "-S", leftovers.__file__, own_process.__file__, mark],
-        env={name: value for name, value in os.environ.items() if name != MARK},  # of a job that this one is part of
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
-        start_new_session=True, preexec_fn=go_on, bufsize=0,
-    )  # fmt: skip
+    others = {name: value for name, value in os.environ.items() if name != MARK}  # that of a job that this one is part of
+    caretaker = subprocess.Popen([sys.executable, "-I", "-S", leftovers.__file__, own_process.__file__, mark], env=others,
+                                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
+                                 start_new_session=True, preexec_fn=go_on, bufsize=0)  # fmt: skip
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     try:
-        process = subprocess.Popen(
-            [*launcher, *options, "-n", str(ranks), *command],
-            env=environment(ranks, launcher[0]) | {MARK: mark} | (env or {}),
-            start_new_session=True, preexec_fn=end_with_parent, **pipes | how,
-        )  # fmt: skip
+        env = environment(ranks, launcher[0]) | {MARK: mark} | (env or {})
+        process = subprocess.Popen([*launcher, *options, "-n", str(ranks), *command], env=env, start_new_session=True,
+                                   preexec_fn=end_with_parent, **pipes | how)  # fmt: skip
     except BaseException:
         care_no_more(caretaker, clean=True)
         raise
@@ -215,9 +211,8 @@ class Foreground:
         if self.signalled:
             return 128 + self.signalled
         process, caretaker = launch(launcher, ranks, command, options=options)  # in a session: Ctrl-C comes once, from here
-        said = [
-            threading.Thread(target=self._pass_on, args=of, daemon=True) for of in ((process.stdout, 1), (process.stderr, 2))
-        ]
+        outputs = (process.stdout, 1), (process.stderr, 2)
+        said = [threading.Thread(target=self._pass_on, args=output, daemon=True) for output in outputs]
         for thread in said:
             thread.start()
         self._process = process

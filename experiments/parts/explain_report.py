@@ -16,15 +16,11 @@ from gridgrad.parallel.placement.plan import weighted_in
 from gridgrad.parallel.plans.place_network import checked
 from gridgrad.parallel.plans.plans import PLANS
 
-OTHERS = {
-    "batch": "all layers split the samples; the ranks sum their gradients",
-    "height": "convolutions split the rows of each image, other layers the samples",
-    "stage": "the ranks of a stage hold some of the layers, one stage after another",
-}
-PARTS = {
-    "compute": "computing", "update": "the update", "gradients": "sums of gradients", "activations": "moving activations",
-    "waiting": "waiting for other ranks",
-}  # fmt: skip
+OTHERS = {"batch": "all layers split the samples; the ranks sum their gradients",
+          "height": "convolutions split the rows of each image, other layers the samples",
+          "stage": "the ranks of a stage hold some of the layers, one stage after another"}  # fmt: skip
+PARTS = {"compute": "computing", "update": "the update", "gradients": "sums of gradients", "activations": "moving activations",
+         "waiting": "waiting for other ranks"}  # fmt: skip
 COLUMNS = 28  # of the drawing of a schedule
 STEPS = 100  # of the bisection of `least_sum`
 

@@ -11,10 +11,8 @@ from gridgrad.parallel.checkpoint.saver import MINUTES
 from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.protocols import protocol_names as protocols
 
-SHORT = (
-    "dataset", "net", "batch_size", "epochs", "steps", "lr", "grid", "plan", "pipeline", "protocol", "device",
-    "checkpoint", "resume", "report", "trace",
-)  # fmt: skip # what --help shows without `all`
+SHORT = ("dataset", "net", "batch_size", "epochs", "steps", "lr", "grid", "plan", "pipeline", "protocol", "device",
+         "checkpoint", "resume", "report", "trace")  # fmt: skip # what --help shows without `all`
 
 
 def add_options(parser):

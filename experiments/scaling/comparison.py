@@ -72,7 +72,14 @@ def compare(one, other, across=None):
     if not shared:
         words = " ".join(apart(one, other, across))
         raise ValueError(f"the two studies have no point in common that was timed in both. {words}")
-    return judged([compared_point(first[key], second[key]) for key in shared])
+    points = [compared_point(first[key], second[key]) for key in shared]
+    chances, found = iter(corrected([point.ratio.chance for point in points if point.ratio])), []
+    for point in points:
+        chance = next(chances) if point.ratio else None
+        sure = SLOWER if point.ratio and point.ratio.value > 1 else FASTER
+        verdict = point.verdict if chance is None else NOISE if chance > 1 - CONFIDENCE else sure
+        found.append(replace(point, chance=chance, verdict=verdict))
+    return found
 
 
 def timed(records, across=None):
@@ -172,15 +179,6 @@ def corrected(chances):
         least = max(least, min(1.0, (len(chances) - number) * chances[index]))
         found[index] = least
     return found
-
-
-def judged(points):
-    """The Compared points with their verdicts."""
-    found = iter(corrected([point.ratio.chance for point in points if point.ratio]))
-    chances = [next(found) if point.ratio else None for point in points]
-    sure = lambda point: SLOWER if point.ratio.value > 1 else FASTER  # noqa: E731
-    return [replace(point, chance=chance, verdict=NOISE if chance > 1 - CONFIDENCE else sure(point)) if point.ratio else point
-            for point, chance in zip(points, chances)]  # fmt: skip
 
 
 def together(points):

@@ -108,9 +108,8 @@ def errors(rows):
             for term in dict.fromkeys([*ours, *known]):
                 one, other = ours.get(term, 0.0), known.get(term, 0.0)
                 share = (other - one) / row.seconds.value
-                found.append((abs(share), {
-                    "network": row.network, "series": row.series, "ranks": row.ranks, "batch": row.batch, "machine": machine,
-                    "term": term, "ms measured": 1e3 * one, "ms predicted": 1e3 * other,
-                    "error, % of the step": f"{100 * share:+.1f}",
-                }))  # fmt: skip
+                cells = {"network": row.network, "series": row.series, "ranks": row.ranks, "batch": row.batch,
+                         "machine": machine, "term": term, "ms measured": 1e3 * one, "ms predicted": 1e3 * other,
+                         "error, % of the step": f"{100 * share:+.1f}"}  # fmt: skip
+                found.append((abs(share), cells))
     return [cells for _, cells in sorted(found, key=lambda pair: -pair[0])]

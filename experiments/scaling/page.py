@@ -20,7 +20,7 @@ from gridgrad.experiments.scaling.records import is_busy, key_of
 from gridgrad.experiments.scaling.runs import study_of_record
 from gridgrad.experiments.scaling.summary import is_busy_alone, origin_of
 from gridgrad.experiments.scaling.summary import rows as rows_of
-from gridgrad.experiments.scaling.table import cells_of, notes
+from gridgrad.experiments.scaling.table import cells_of, notes, telling
 from gridgrad.parallel.prediction import machine as machines
 
 FIGURES = {"Speedup": "speedup", "Parallel efficiency": "efficiency", "Weak scaling": "weak", "Time of a step": "time",
@@ -35,7 +35,6 @@ NOTES = {  # {title of a table: what stands above it}
     "What the planner would choose": "The fastest that is predicted, beside the fastest that was measured.",
     "Predicted": "By the cost model, for the machine that is named, without a run.",
 }  # fmt: skip
-ALIKE = "data", "scaling"  # columns that the top of the page says too
 SURE = 0.9  # the confidence of the ratio of two medians with intervals of 95 %
 SETTINGS, RUNS, MACHINE = "study.toml", "study.jsonl", "machine.json"
 NO_SETTINGS = "Some runs do not say the settings of their sweep: no command repeats them."
@@ -134,12 +133,10 @@ def tables(records, found, told=()):
 
 
 def page_table(id, title, note, rows):
-    """A table of dicts as the template needs it, without columns that are empty, and those of ALIKE that are all the same."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    different = {name: {str(row.get(name)) for row in rows} for name in names}
-    heads = [name for name, values in different.items() if values != {"None"} and (name not in ALIKE or len(values) > 1)]
-    lines = [[cell(row.get(name)) for name in heads] for row in rows]
-    return {"id": id, "title": title, "note": note, "heads": heads, "lines": lines}
+    """A table of dicts as the template needs it."""
+    shown = telling(rows)
+    lines = [list(map(cell, row.values())) for row in shown]
+    return {"id": id, "title": title, "note": note, "heads": list(shown[0]) if shown else [], "lines": lines}
 
 
 def point(row):
@@ -213,16 +210,16 @@ def commands(records):
     """What repeats each sweep, once for each machine for which it was predicted: settings, a command, and a remark."""
     import tomli_w
 
-    sweeps, found = defaultdict(list), []
+    sweeps, found = defaultdict(lambda: defaultdict(list)), []
     for record in records:
         machine = str(record.get("machine")) if record.get("predicted") else None
-        sweeps[json.dumps(record["sweep"], sort_keys=True)].append((machine, record))
-    for pairs in sweeps.values():
-        settings, titles = pairs[0][1]["sweep"], dict.fromkeys(machine for machine, _ in pairs if machine)
-        for title in titles or [None]:
+        sweeps[json.dumps(record["sweep"], sort_keys=True)][machine].append(record)
+    for of_machine in sweeps.values():
+        settings = next(iter(of_machine.values()))[0]["sweep"]
+        for title in [machine for machine in of_machine if machine] or [None]:
             words, remark = ["gridgrad", "sweep", SETTINGS, "--out", RUNS], ""
-            if all(machine for machine, _ in pairs):
-                words += options_of_predictions([record for machine, record in pairs if machine == title])
+            if None not in of_machine:
+                words += options_of_predictions(of_machine[title])
             if title:
                 file = next((name for name in machines.names() if machines.read(name).name == title), None)
                 words += ["--machine", file or MACHINE]

@@ -129,11 +129,8 @@ def records_of(group, repeat, timeout, seed=None, turns=False):
     if turns:  # a rank has the memory of all of them together
         how |= {"turns": True, "peak_memory": None}
     how |= {"took": round((time.monotonic() - start) / len(group), 3), "loss": None, "environment": environment.here()}
-    return [
-        report | how | {"slots": slots(), "oversubscribed": point.ranks * point.job.get("threads", 1) > slots(),
-                        "point": point.settings, "repeat": repeat}
-        for point, report in zip(group, reports)
-    ]  # fmt: skip
+    return [report | how | {"slots": slots(), "oversubscribed": point.ranks * point.job.get("threads", 1) > slots(),
+                            "point": point.settings, "repeat": repeat} for point, report in zip(group, reports)]  # fmt: skip
 
 
 def reports_of(group, repeat, timeout, seed, turns):

@@ -237,7 +237,7 @@ class Study:
         if self.seeds:
             del options["seed"]
         every = [(network, series, self._without_steps(options | own | more, own | more))
-                 for (network, own), (series, more) in product(self._networks(), self._series())]  # fmt: skip
+                 for (network, own), (series, more) in product(*self._networks_and_series())]  # fmt: skip
         lists = [{name: value for name, value in of.items() if isinstance(value, list)} for *_, of in every]
         count = len(self.ranks) * len(self.scaling) * sum(prod(map(len, of.values())) for of in lists)
         if count > MOST_POINTS:
@@ -262,19 +262,21 @@ class Study:
             raise ValueError("steps and epochs say the same: leave one of them out")
         return {name: value for name, value in options.items() if name != "steps"}
 
-    def _networks(self):
-        """(name, options) of each network; the name is without the digest of a file of one's own."""
-        tables = [{"net": net} for net in self.nets] if "nets" in self.given or not self.network else []
-        return each_once("networks", [(table.get("name") or re.sub(r"(\.py:\w+)@\w+$", r"\1", table["net"]),
-                                       {name: value for name, value in table.items() if name != "name"})
-                                      for table in [*tables, *self.network]])  # fmt: skip
-
-    def _series(self):
-        """(name, options with the template `grid`) of each series."""
-        found = [(name, {"grid": AUTO if name == AUTO else SCHEMES[name]}) for name in dict.fromkeys(self.schemes)]
-        found += [(grid, {"grid": grid}) for grid in dict.fromkeys(self.grids)]
-        found += [(one["name"], {k: v for k, v in one.items() if k not in ("name", "why", "baseline")}) for one in self.series]
-        return each_once("series", found)
+    def _networks_and_series(self):
+        """((name, options) of each network, (name, options with the template `grid`) of each series)."""
+        nets = self.nets if "nets" in self.given or not self.network else []
+        tables = [*({"net": net} for net in nets), *self.network]
+        own_file = re.compile(r"(\.py:\w+)@\w+$")  # whose digest is no part of the name
+        networks = [(table.get("name") or own_file.sub(r"\1", table["net"]), table) for table in tables]
+        series = [(name, {"grid": AUTO if name == AUTO else SCHEMES[name]}) for name in dict.fromkeys(self.schemes)]
+        series += [(grid, {"grid": grid}) for grid in dict.fromkeys(self.grids)]
+        series += [(one["name"], one) for one in self.series]
+        for what, named in (("networks", networks), ("series", series)):
+            names = [name for name, _ in named]
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise ValueError(f"two {what} are called {twice}: give each a name of its own")
+        options = lambda table: {k: v for k, v in table.items() if k not in ("name", "why", "baseline")}  # noqa: E731
+        return tuple([(name, options(table)) for name, table in named] for named in (networks, series))
 
     @property
     def groups(self):
@@ -334,14 +336,6 @@ def script_of(point):
     if found is None:
         raise ValueError(f"there is no script {name}: name a file such as mine.py")
     return found
-
-
-def each_once(what, named):
-    """`named`, a list of (name, options); ValueError if a name is there twice."""
-    names = [name for name, _ in named]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f"two {what} are called {twice}: give each a name of its own")
-    return named
 
 
 def point_at(options, scaling, ranks):

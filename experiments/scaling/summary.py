@@ -124,15 +124,11 @@ def told_apart(found):
     rows = []
     for origin, row in found:
         here = environments[origin.is_predicted, row.curve]
-        words = origin.name if origin.is_predicted else difference(row.environment, here)
-        rows.append(row if len(here) == 1 else replace(row, series=f"{row.series} ({words})"))
+        different = [name for name in SAME if len({repr(other.get(name)) for other in here.values()}) > 1]
+        words = ", ".join(f"{SAME[name]} {row.environment.get(name)}" for name in different)
+        name = f"{row.series} ({origin.name if origin.is_predicted else words})"
+        rows.append(row if len(here) == 1 else replace(row, series=name))
     return rows
-
-
-def difference(environment, others):
-    """The entries of SAME of an environment in which {name: environment} do not all agree, in words."""
-    different = [name for name in SAME if len({repr(other.get(name)) for other in others.values()}) > 1]
-    return ", ".join(f"{SAME[name]} {environment.get(name)}" for name in different)
 
 
 def curves_of(groups):
