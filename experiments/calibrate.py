@@ -53,17 +53,14 @@ def whole(comm, limit):
     described = machine.checked(content)
     passes = measure.measured_steps(NormalisedTimer(comm, described.core["calm"]), shown("calibrate: training steps"), limit)
     content["core"] |= measure.fitted(passes, described, comm.size)
-    content["source"] += f"; {variation(passes)}"
-    return content
-
-
-def variation(passes):
-    """How much the times of training steps vary, in words; steady load does not show in it. passes: (passes, problems)."""
     if len(passes) < 2:
-        return "there was no time to measure how much training steps vary"
-    slow, fast = np.percentile(passes, [90, 10], axis=0)
-    typical, worst = f"{np.median(slow / fast):.2f} times", f"{max(slow / fast):.2f} times"
-    return f"the same training step took {typical} as long at slow moments as at fast ones (at worst {worst})"
+        varied = "there was no time to measure how much training steps vary"
+    else:  # steady load does not show in it
+        slow, fast = np.percentile(passes, [90, 10], axis=0)
+        typical, worst = f"{np.median(slow / fast):.2f} times", f"{max(slow / fast):.2f} times"
+        varied = f"the same training step took {typical} as long at slow moments as at fast ones (at worst {worst})"
+    content["source"] += f"; {varied}"
+    return content
 
 
 def main():

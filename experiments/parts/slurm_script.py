@@ -158,10 +158,8 @@ class BatchJob:
 
     def filled(self, text):
         """A text of the site with the numbers and names of this job. ValueError for another blank, and one without a value."""
-        values = {
-            "account": self.site.account, "nodes": self.nodes, "ranks": self.ranks, "ranks_per_node": self.per_node,
-            "cores": self.cores, "share": self.share, "cpus": self.per_node * self.share, "gpus": self.gpus,
-        }  # fmt: skip
+        values = {"account": self.site.account, "nodes": self.nodes, "ranks": self.ranks, "ranks_per_node": self.per_node,
+                  "cores": self.cores, "share": self.share, "cpus": self.per_node * self.share, "gpus": self.gpus}  # fmt: skip
 
         def value(match):
             if match[1] not in values:

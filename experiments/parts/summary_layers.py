@@ -188,10 +188,8 @@ def text(limits, rows, batch_size):
     """The machine, its limits, the tables of `measured`, and what the columns mean."""
     versions, levels = limits["versions"], limits["bandwidths"]
     rates = ", ".join(f"{level['bytes_per_second'] / 1e9:.1f} GB/s of {level['name']}" for level in reversed(levels))
-    lines = [
-        f"{versions['processor']}, {versions['blas']}, {counted(versions['threads'], 'BLAS thread')}",
-        f"limits: {limits['flops_per_second'] / 1e9:.1f} GFLOP/s of a large matrix product (GEMM), {rates}",
-    ]
+    lines = [f"{versions['processor']}, {versions['blas']}, {counted(versions['threads'], 'BLAS thread')}",
+             f"limits: {limits['flops_per_second'] / 1e9:.1f} GFLOP/s of a large matrix product (GEMM), {rates}"]  # fmt: skip
     for name, found in rows.items():
         lines += ["", f"{name}: training steps of {batch_size} samples, SGD with momentum", "", table(found, limits)]
     return "\n".join([*lines, "", LEGEND])

@@ -35,9 +35,8 @@ Ratio = namedtuple("Ratio", "value low high chance")
 @dataclass(frozen=True)
 class Compared:
     """A point of two studies. series: all of them. seconds: of the runs of both, two tuples. ratio: None for too few runs.
-
-    is_normalised: the ratio is of reference products. chance: corrected for the number of points. verdict: one of those above.
-    """
+    is_normalised: the ratio is of reference products. chance: corrected for the number of points. verdict: one of those
+    above."""
 
     network: str
     series: str
@@ -60,10 +59,8 @@ class Compared:
 
 
 def compare(one, other, across=None):
-    """The Compared points that two lists of records of measured runs share, in their order.
-
-    across: a setting in which the points may differ, or None. ValueError if they share none, or across is wrong.
-    """
+    """The Compared points that two lists of records of measured runs share, in their order. across: a setting in which the
+    points may differ, or None. ValueError if they share none, or across is wrong."""
     if across and not any(across in record["point"] for record in (*one, *other)):
         known = dict.fromkeys(name for record in (*one, *other) for name in record["point"])
         raise ValueError(f"--across {across}: no point has this setting; there are {', '.join(known)}")

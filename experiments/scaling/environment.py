@@ -19,11 +19,9 @@ from gridgrad.parallel.job.run import in_short, library_name
 
 PACKAGE = Path(__file__).resolve().parents[2]
 FOLDERS = "nn", "parallel", "datasets", "experiments"
-SAME = {  # {entry: in words}
-    "processor": "processor", "cores": "cores", "governor": "governor of the clock", "blas": "BLAS",
-    "threads": "BLAS threads a rank", "numpy": "NumPy", "kernels": "table of kernels", "mpi": "MPI library",
-    "binding": "binding of ranks", "code": "code of gridgrad",
-}  # fmt: skip
+SAME = {"processor": "processor", "cores": "cores", "governor": "governor of the clock", "blas": "BLAS",
+        "threads": "BLAS threads a rank", "numpy": "NumPy", "kernels": "table of kernels", "mpi": "MPI library",
+        "binding": "binding of ranks", "code": "code of gridgrad"}  # fmt: skip # {entry: in words}
 FORM = dict.fromkeys(SAME, Optional(TEXT)) | {"cores": Optional(WHOLE), "threads": Optional(PLAIN)}
 BINDING = ("HYDRA_BINDING", "SLURM_CPU_BIND", "OMP_PROC_BIND", "OMP_PLACES", "PRTE_MCA_hwloc_default_binding_policy",
            "OMPI_MCA_hwloc_base_binding_policy", "I_MPI_PIN_DOMAIN")  # fmt: skip # variables that bind ranks to cores

@@ -36,13 +36,17 @@ PASSES = {"forward": "forward", "gradients": "gradients of parameters", "input_g
 
 def write_curves(folder, records):
     """Write a file of Extra-P for each curve with several points into a folder; returns words about it, or ValueError."""
-    curves = curves_of(rows_of(records))
-    if not curves:
+    paths = {}  # {name in small letters, in which names differ: path}
+    for (curve, is_predicted), rows in curves_of(rows_of(records)).items():
+        words = f"{curve.network} {curve.series} {curve.scaling}{' predicted' if is_predicted else ''}"
+        stem = re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
+        own = next(name for n in count(1) if (name := stem if n == 1 else f"{stem}-{n}").lower() not in paths)
+        paths[own.lower()] = Path(folder) / f"{own}.txt"
+        write_text(paths[own.lower()], curve_text(rows))
+    if not paths:
         raise ValueError("no series was measured on several numbers of ranks: Extra-P has nothing to model")
-    paths = [Path(folder) / name for name in file_names(curves)]
-    for path, rows in zip(paths, curves.values()):
-        write_text(path, curve_text(rows))
-    return f"{counted(len(curves), 'file')} for Extra-P written to {folder}; next: extrap --text {paths[0]}"
+    first = next(iter(paths.values()))
+    return f"{counted(len(paths), 'file')} for Extra-P written to {folder}; next: extrap --text {first}"
 
 
 def curves_of(found):
@@ -52,17 +56,6 @@ def curves_of(found):
         if row.seconds and row.runs:
             by_curve.setdefault((row.curve, row.is_predicted), []).append(row)
     return {of: sorted(rows, key=lambda row: row.ranks) for of, rows in by_curve.items() if len({r.ranks for r in rows}) > 1}
-
-
-def file_names(curves):
-    """The names of the files of curves; names that would be the same, also but for case, are numbered."""
-    taken = {}  # {name in small letters: name}
-    for curve, is_predicted in curves:
-        words = f"{curve.network} {curve.series} {curve.scaling}{' predicted' if is_predicted else ''}"
-        stem = re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
-        own = next(name for n in count(1) if (name := stem if n == 1 else f"{stem}-{n}").lower() not in taken)
-        taken[own.lower()] = f"{own}.txt"
-    return list(taken.values())
 
 
 def curve_text(rows):

@@ -41,11 +41,8 @@ NO_SETTINGS = "Some runs do not say the settings of their sweep: no command repe
 
 
 def render(records, title, figures=None, told=()):
-    """The text of the page of the records of a study; ValueError if there are none. figures: {title: function of the records
-    that returns a matplotlib Figure}; one that raises ValueError is replaced by the reason. told: more tables, of
-    `model.tables`."""
-    if not records:
-        raise ValueError("there are no runs: measure some with gridgrad sweep")
+    """The text of the page of the records of a study, one at least. figures: {title: function of the records that returns a
+    matplotlib Figure}; one that raises ValueError is replaced by the reason. told: more tables, of `model.tables`."""
     found = rows_of(records)
     drawn = {name: partial(figure_of, kind) for name, kind in FIGURES.items()} if figures is None else figures
     stories = dict.fromkeys(line for study in map(study_of_record, records) if study for line in study.story)

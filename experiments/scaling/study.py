@@ -43,17 +43,14 @@ METRICS = {  # {what is looked at: (heading of its column, factor to the unit th
     "memory": ("MiB, most of a rank", 2**-20),
 }  # fmt: skip
 ONCE = {"accuracy": 1, "loss": 1, "bytes": 1, "memory": 3}  # repeats where nothing else is said: most are the same each time
-OF_TRAIN = {
-    "dataset": "airfoil", "data_dir": None, "batch_size": 100, "steps": 60, "plan": "fewest-bytes", "dtype": "float32",
-    "seed": 0, "profile": False, "reduction": "auto",
-}  # fmt: skip # what `sweep` runs where nothing else is said
+OF_TRAIN = {"dataset": "airfoil", "data_dir": None, "batch_size": 100, "steps": 60, "plan": "fewest-bytes", "dtype": "float32",
+            "seed": 0, "profile": False, "reduction": "auto"}  # fmt: skip # what `sweep` runs where nothing else is said
 # BLAS threads a rank; of emulated hosts, see `launch`; a script in place of `train`, see docs/scaling.md
 JOB = {"threads": int, "hosts": int, "rate": float, "delay": float, "program": str}
 CORES = "cores"  # in place of numbers of ranks: 1, 2, 4 and so on, as far as each rank has a core, and as many ranks as cores
-NOT_SETTINGS = {  # options of train that a study gives itself, and what changes no measurement
-    "help", "net", "grid", "report", "quiet", "predictions", "trace", "trace_steps", "core_speed", "checkpoint",
-    "checkpoint_steps", "checkpoint_minutes", "keep", "resume",
-}  # fmt: skip
+# Options of train that a study gives itself, and what changes no measurement.
+NOT_SETTINGS = {"help", "net", "grid", "report", "quiet", "predictions", "trace", "trace_steps", "core_speed", "checkpoint",
+                "checkpoint_steps", "checkpoint_minutes", "keep", "resume"}  # fmt: skip
 ALONE = {  # what says how ranks work together: a run on one rank has none of it, and is the same for all series
     "plan", "reduction", "update", "reduce_dtype", "pipeline", "micro_batches", "cuts", "shares", "rebalance", "protocol",
     "handicap", "reader", "hosts", "rate", "delay", "memory",
@@ -68,10 +65,8 @@ RANKS = Kind(f"a list of whole numbers of at least 1, or {CORES}",
              lambda value: value == CORES or isinstance(value, list) and all(map(WHOLE.accepts, value)))  # fmt: skip
 REPEATS = Kind(f"a whole number from 1 to {MOST_REPEATS}", lambda value: type(value) is int and 1 <= value <= MOST_REPEATS)
 SCHEME = Kind(f"one of {', '.join((*SCHEMES, AUTO))}", (*SCHEMES, AUTO).__contains__)
-TABLES = {
-    "network": {"net": TEXT, "name": Optional(TEXT)},
-    "series": {"name": TEXT, "grid": TEXT, "why": Optional(TEXT), "baseline": Optional(TEXT)},
-}
+TABLES = {"network": {"net": TEXT, "name": Optional(TEXT)},
+          "series": {"name": TEXT, "grid": TEXT, "why": Optional(TEXT), "baseline": Optional(TEXT)}}  # fmt: skip
 FORMS = {  # {setting of a study: (what it is where nothing is said, its form)}
     "nets": (["mlp:512,512,512,relu"], [TEXT]), "network": ([], [TABLES["network"]]), "ranks": ([1, 2], RANKS),
     "schemes": (["batch", "model", "2d"], [SCHEME]), "grids": ([], [TEXT]), "series": ([], [TABLES["series"]]),

@@ -97,7 +97,13 @@ def rows(records):
         for network, series, scaling in curves:
             row = replace(row_of(Curve(network, series, scaling), of_point, timed.get((origin, key))), predicted=predicted)
             alone = origin, key_alone(of_point[0], scaling)
-            found.append((origin, with_speedup(row, groups.get(alone, ()), timed.get(alone))))
+            if row.seconds and alone in timed:
+                unlike = all(map(is_busy, counting(groups[alone]))) != is_busy_alone(row)
+                work = row.ranks if scaling == "weak" else 1
+                one = Median(1.0, 1.0, 1.0, row.seconds.count, 1.0)
+                speedup = timed[alone].times(work).over(row.seconds) if row.ranks > 1 else one
+                row = replace(row, unlike=unlike, speedup=None if unlike else speedup)
+            found.append((origin, row))
     found = with_ratios(found)
     wide = {(origin, row.network, row.scaling) for origin, row in found if row.ranks > 1}
     several = {(origin, row.curve) for origin, row in found if row.ranks > 1}
@@ -199,14 +205,3 @@ def calls_of(run):
     """Collectives and messages of a rank in a step, on average; None where the run does not say."""
     rows = run.get("communication")
     return None if rows is None else sum(row["calls"] for row in rows) / run["P"]
-
-
-def with_speedup(row, records, alone):
-    """A Row with its speedup. records, alone: those of the point on one rank, and the Median of their seconds."""
-    if not row.seconds or not alone:
-        return row
-    if all(map(is_busy, counting(records))) != is_busy_alone(row):
-        return replace(row, unlike=True)
-    work = row.ranks if row.scaling == "weak" else 1
-    one = Median(1.0, 1.0, 1.0, row.seconds.count, 1.0)
-    return replace(row, speedup=alone.times(work).over(row.seconds) if row.ranks > 1 else one)

@@ -51,10 +51,8 @@ def cells_of(row):
         "communication %": percent(row.communication) if row.ranks > 1 else None,
         "predicted ms": row.predicted and cell(1e3 * row.predicted),
     } if of_time else {"ms, median step": seconds and cell(1e3 * seconds.value)}  # fmt: skip
-    return cells | {
-        "runs": None if row.is_predicted else len(row.runs),
-        "ended by": None if row.is_predicted or row.failed else ended_by(row.runs), "remark": remark(row),
-    }  # fmt: skip
+    ended = None if row.is_predicted or row.failed else ended_by(row.runs)
+    return cells | {"runs": None if row.is_predicted else len(row.runs), "ended by": ended, "remark": remark(row)}
 
 
 def remark(row):
