@@ -19,8 +19,8 @@ WHOLE = "whole"
 
 
 def options():
-    words = "List the checkpoints that `train --checkpoint DIR` or a script has written."
-    parser = Parser(prog="checkpoints", description=words)
+    parser = Parser(prog="checkpoints",
+                    description="List the checkpoints that `train --checkpoint DIR` or a script has written.")  # fmt: skip
     add = parser.add_argument
     add("directory", metavar="DIR", help="the folder that has them")
     add("--verify", action="store_true", help="read all files and compare their checksums; the status is 2 if one is not what "

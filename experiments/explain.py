@@ -47,8 +47,8 @@ SHORT = "net", "batch_size", "ranks", "nodes", "gpus", "machine", "memory", "gri
 
 
 def options():
-    words = "Print the plan that the planner chooses, what it costs, and why others lost."
-    parser = Parser(prog="explain", short=SHORT, description=words)
+    parser = Parser(prog="explain", short=SHORT,
+                    description="Print the plan that the planner chooses, what it costs, and why others lost.")  # fmt: skip
     add_problem(parser, "vgg16", batch_size=BATCH_SIZE)
     parser.add_argument("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
     add = parser.add_argument_group("machine").add_argument

@@ -49,8 +49,8 @@ SHORT = ("net", "shape", "outputs", "batch_size", "ranks", "method", "speeds", "
 
 
 def options():
-    words = "Divide the filters of a network among ranks so that little has to be sent."
-    parser = Parser(prog="partition", short=SHORT, description=words)
+    parser = Parser(prog="partition", short=SHORT,
+                    description="Divide the filters of a network among ranks so that little has to be sent.")  # fmt: skip
     add = parser.add_argument
     add_problem(parser, "vgg16", batch_size=32)
     add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
