@@ -70,16 +70,21 @@ class RunPart:
 
 
 class Run:
-    """A training on this rank, whose loop calls `begin`, `step` for each minibatch, `after`, `report` and `close`. net: a
-    ParallelSequential with memory. loss, optimizer: such as MSE() and SGD(net, lr=0.1); a Protocol may take the optimizer's
-    place. reader: brings samples to the ranks, such as READERS["each"](net, part). steps, per_epoch: how many there are in all,
-    counted from the very start, and in an epoch. parts: RunParts that are added. grid, workers: of all ranks, where a protocol
-    trains several workers. say: told a line about what happens; by default rank 0 prints it. Parts may also use these
-    attributes: losses, epochs, in_epoch losses of all steps so far, complete epochs, and the losses that came before this epoch
-    begun, number, first the step with which this process begins, its steps so far, those that are for warming up stop, failure
-    whether to end before the last step; what `close` raises when results are written, or None participants, settings, value of
-    a checkpoint: {name: participant}, what a later run compares, the lowest of which is best written {kind: path} of the files
-    that the run has written"""
+    """A training on this rank, whose loop calls `begin`, `step` for each minibatch, `after`, `report` and `close`.
+
+    net: a ParallelSequential with memory. loss, optimizer: such as MSE() and SGD(net, lr=0.1); a Protocol may take the
+    optimizer's place. reader: brings samples to the ranks, such as READERS["each"](net, part). steps, per_epoch: how many there
+    are in all, counted from the very start, and in an epoch. parts: RunParts that are added. grid, workers: of all ranks, where
+    a protocol trains several workers. say: told a line about what happens; by default rank 0 prints it.
+
+    | attributes                      | what parts may find and change there                                                |
+    |---------------------------------|-------------------------------------------------------------------------------------|
+    | losses, epochs, in_epoch        | all losses so far, complete epochs, and how many losses came before this epoch      |
+    | begun, number, first            | the step with which this process begins, its steps so far, and those for warming up |
+    | stop, failure                   | whether to end before the last step; what `close` raises in the end, or None        |
+    | participants, settings, value   | of a checkpoint: {name: participant}, what a later run compares, the lowest is best |
+    | written                         | {kind: path} of the files that the run has written                                  |
+    """
 
     def __init__(self, net, loss, optimizer, reader, steps, per_epoch, parts=(), grid=None, workers=None, say=None):
         nothing = None if MPI.COMM_WORLD.rank == 0 else lambda *_: None

@@ -84,7 +84,7 @@ def predicted_step(net, point, machine):
     """(grid, plan, both texts, StepPrediction, {term: seconds} or None) of a point; NotPredicted or NoRoom if there is none."""
     settings, ranks, grid = point.settings, point.ranks, point.settings["grid"]
     plan, batch_size = settings.get("plan"), settings["batch_size"]
-    sizes = None if grid == AUTO else parse_grid(grid)  # which the planner chooses
+    sizes = None if grid == AUTO else parse_grid(grid)  # None: the planner chooses them
     height, stages, model = (sizes.get(axis, 1) if sizes else 1 for axis in (HEIGHT, STAGE, MODEL))
     several, partitioned = stages > 1, bool(sizes and plan) and is_partition(plan)
     slow, by_speed = settings.get("handicap"), settings.get("shares") == AUTO
