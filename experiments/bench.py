@@ -122,21 +122,19 @@ def job(ranks, program, case, steps, end, *more):
 def pydtnn_rows(args, cases, end, python):
     rows = {}
     for case, case_end in zip(cases, shares(end, [1] * len(cases))):
-        ours = lambda case=case, end=case_end: job(1, "ranks", case, STEPS, end)[:2]  # noqa: E731
-        turns, marks = quiet_rounds(
-            [ours, partial(pydtnn_job, case, python, case_end)], args.rounds, AGAIN * args.rounds, case_end
-        )
+        sides = [partial(job, 1, "ranks", case, STEPS, case_end), partial(pydtnn_job, case, python, case_end)]
+        turns, marks = quiet_rounds(sides, args.rounds, AGAIN * args.rounds, case_end)
         ratios = {clock: [float(turn[0, i] / turn[1, i]) for turn in turns] for i, clock in enumerate(CLOCKS)}
         rows[f"serial / PyDTNN: {case.name}"] = row(ratios | marks, case.bound)
     return rows
 
 
 def pydtnn_job(case, python, end):
-    """[CPU seconds, seconds] of a step of PyDTNN, in a process of its own."""
+    """The same of a step of PyDTNN as `job` of one of ours, in a process of its own."""
     peer = Path(__file__).parent / "benchmarks/pydtnn_peer.py"
     words = ["-P", peer, "--net", case.net, "--batch-size", case.batch_size, "--steps", STEPS]
     found = json.loads(by_pydtnn(python, seconds_until(end), *words))
-    return [found["cpu_seconds"], found["seconds"]]
+    return [found["cpu_seconds"], found["seconds"], np.nan]
 
 
 def by_pydtnn(python, seconds, *arguments):
@@ -267,11 +265,8 @@ def options():
         "fewer rounds")  # fmt: skip
     add("--out", default="results", metavar="DIR", help="folder for bench.json and bench.md; with --device, DIR/gpu.json or "
         "FILE.json")  # fmt: skip
-    add(
-        "--pydtnn",
-        metavar="PATH",
-        help=f"interpreter that has PyDTNN; default: {PYTHON} if it is there, else PyDTNN is skipped",
-    )
+    python = f"interpreter that has PyDTNN; default: {PYTHON} if it is there, else PyDTNN is skipped"
+    add("--pydtnn", metavar="PATH", help=python)
     add_device(parser)
     return parser
 
