@@ -8,7 +8,7 @@ with four BLAS threads to one core, makes steps many times slower without any er
 
 import os
 import time
-from dataclasses import dataclass
+from collections import namedtuple
 from pathlib import Path
 
 import mpi4py
@@ -59,12 +59,8 @@ def all_reduce(comm):
     return min(seconds)
 
 
-@dataclass(frozen=True)
-class BoundRank:
-    rank: int
-    cores: frozenset  # that it may use
-    threads: int  # of BLAS
-    asked: int | None = None  # threads, by OMP_NUM_THREADS
+# cores: those that it may use, a frozenset. threads: of BLAS. asked: how many, by OMP_NUM_THREADS; or None.
+BoundRank = namedtuple("BoundRank", "rank cores threads asked", defaults=[None])
 
 
 def problems(asked, found, nodes, environ=os.environ):

@@ -10,7 +10,6 @@ can tell from a change of the program: measure the two by turns, as docs/figures
 """
 
 from collections import namedtuple
-from dataclasses import dataclass, field, replace
 from math import exp, inf, log, sqrt
 from statistics import fmean, geometric_mean, variance
 
@@ -32,30 +31,11 @@ CORE = "processor", "blas", "threads"  # entries of an environment that say what
 Ratio = namedtuple("Ratio", "value low high chance")
 
 
-@dataclass(frozen=True)
-class Compared:
-    """A point of two studies. series: all of them. seconds: of the runs of both, two tuples. ratio: None for too few runs.
-    is_normalised: the ratio is of reference products. chance: corrected for the number of points. verdict: one of those
-    above."""
-
-    network: str
-    series: str
-    scaling: str
-    grid: str
-    ranks: int
-    batch: int
-    seconds: tuple
-    ratio: Ratio | None = None
-    is_normalised: bool = False
-    chance: float | None = None
-    verdict: str = FEW
-    environments: tuple = field(default=(), compare=False)
-
-    @property
-    def measured(self):
-        """The ratio of the geometric means of the seconds."""
-        mean, mean_other = (fmean(map(log, of)) for of in self.seconds)
-        return capped(mean_other - mean)
+# A point of two studies. series: all of them. seconds: of the runs of both, two tuples. measured: the ratio of their geometric
+# means. ratio: a Ratio, None for too few runs. is_normalised: it is of reference products. chance: corrected for the number of
+# points, or None. verdict: one of those above.
+Compared = namedtuple("Compared", "network series scaling grid ranks batch seconds measured ratio is_normalised chance verdict "
+                      "environments")  # fmt: skip
 
 
 def compare(one, other, across=None):
@@ -75,7 +55,7 @@ def compare(one, other, across=None):
         chance = next(chances) if point.ratio else None
         sure = SLOWER if point.ratio and point.ratio.value > 1 else FASTER
         verdict = point.verdict if chance is None else NOISE if chance > 1 - CONFIDENCE else sure
-        found.append(replace(point, chance=chance, verdict=verdict))
+        found.append(point._replace(chance=chance, verdict=verdict))
     return found
 
 
@@ -123,9 +103,22 @@ def compared_point(one, other):
     busy = is_busy_alone(row) or is_busy_alone(other[0])
     enough = min(map(len, seconds)) >= FEWEST and not busy
     ratio = ratio_of(*(normalised or seconds), *map(planned, runs)) if enough else None
-    environments = row.environment, other[0].environment
-    return Compared(row.network, series, scaling, row.grid, row.ranks, row.batch, seconds, ratio, bool(ratio and normalised),
-                    verdict=BUSY if busy else FEW, environments=environments)  # fmt: skip
+    mean, mean_other = (fmean(map(log, of)) for of in seconds)
+    return Compared(
+        row.network,
+        series,
+        scaling,
+        row.grid,
+        row.ranks,
+        row.batch,
+        seconds,
+        capped(mean_other - mean),
+        ratio,
+        bool(ratio and normalised),
+        None,
+        BUSY if busy else FEW,
+        (row.environment, other[0].environment),
+    )
 
 
 def normalised_steps(*studies):

@@ -11,7 +11,7 @@ from statistics import median
 
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.scaling.records import key_of
-from gridgrad.experiments.scaling.summary import is_busy_alone, origin_of, steady
+from gridgrad.experiments.scaling.summary import is_busy_alone, steady
 
 COMPUTE, WAIT = "compute", "wait"
 MOST = 20  # terms that are shown
@@ -97,11 +97,11 @@ def errors(rows):
     predictions = defaultdict(dict)  # {key of a point: {machine: {term: seconds}}}
     for row in rows:
         if row.is_predicted and row.runs and row.runs[0].get("terms"):
-            predictions[key_of(row.runs[0])][origin_of(row.runs[0]).name] = row.runs[0]["terms"]
+            predictions[key_of(row.runs[0])][row.origin.name] = row.runs[0]["terms"]
     points, found = {}, []
     for row in rows:
         if row.seconds and row.parts and not row.is_predicted and not row.oversubscribed:
-            points.setdefault((key_of(row.runs[0]), origin_of(row.runs[0])), row)
+            points.setdefault((key_of(row.runs[0]), row.origin), row)
     for (point, _), row in points.items():
         ours = terms_of_row(row)
         for machine, known in predictions[point].items():

@@ -123,7 +123,7 @@ def drawn_figure(title, draw, records, number):
 def tables(records, found, told=()):
     """The tables that have lines, dicts of `page_table`. found: the Rows of the records."""
     every = [[point(row) for row in found if not row.is_predicted and row.value], left_out(records), planner(found),
-             [point(row) | {"machine": machine_of(row)} for row in found if row.is_predicted]]  # fmt: skip
+             [point(row) | {"machine": row.origin.name} for row in found if row.is_predicted]]  # fmt: skip
     own = zip(("measured", "left-out", "planner", "predicted"), NOTES, NOTES.values(), every)
     others = ((f"model-{number}", *one) for number, one in enumerate(told))
     return [page_table(*one) for one in (*(one for one in own if one[-1]), *others)]
@@ -157,11 +157,6 @@ def left_out(records):
     ]  # fmt: skip
 
 
-def machine_of(row):
-    """The name of the machine that a predicted Row is for; None without records that count."""
-    return origin_of(row.runs[0]).name if row.runs else None
-
-
 def planner(found):
     """A row for each machine, network, scaling and number of ranks above 1 that has predictions: the planner's choice, or the
     fastest series of those that were predicted."""
@@ -171,7 +166,7 @@ def planner(found):
         if not row.is_predicted:
             timed[place].append(row)
         elif row.fits:
-            predicted[machine_of(row), place].append(row)
+            predicted[row.origin.name, place].append(row)
     rows = []
     for (machine, place), here in predicted.items():
         asked = [row for row in here if row.settings.get("grid") == AUTO]
