@@ -23,10 +23,8 @@ from gridgrad.parallel.observe.span_observer import METHODS
 
 STEP, COMPUTE, COMMUNICATE, WAIT = "step", "step->compute", "step->communicate", "step->wait"
 GRADIENTS, ACTIVATIONS = f"{COMMUNICATE}->gradients", f"{COMMUNICATE}->activations"
-PLACES = [  # (region, metric), in the order of the file
-    *((region, "time") for region in (STEP, COMPUTE, COMMUNICATE, GRADIENTS, ACTIVATIONS, WAIT)),
-    *((region, "bytes") for region in (COMMUNICATE, GRADIENTS, ACTIVATIONS)),
-]  # fmt: skip
+PLACES = [(region, "time") for region in (STEP, COMPUTE, COMMUNICATE, GRADIENTS, ACTIVATIONS, WAIT)]  # in the order of the file
+PLACES += [(region, "bytes") for region in (COMMUNICATE, GRADIENTS, ACTIVATIONS)]
 PASSES = {"forward": "forward", "gradients": "gradients of parameters", "input_gradient": "gradient of the input",
           "backward": "backward"}  # fmt: skip # in the words of a tree
 
