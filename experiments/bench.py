@@ -28,20 +28,12 @@ import numpy as np
 
 from gridgrad.experiments.benchmarks import gpu
 from gridgrad.experiments.benchmarks.cases import GPU, MEMORY, PYDTNN, SERIAL, SHAPES, TWO_RANKS
-from gridgrad.experiments.benchmarks.rounds import (
-    AGAIN,
-    CLOCKS,
-    OutOfTime,
-    in_minutes,
-    quiet_rounds,
-    seconds_until,
-    shares,
-)
+from gridgrad.experiments.benchmarks.rounds import AGAIN, CLOCKS, OutOfTime, in_minutes, quiet_rounds, seconds_until, shares
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.machine_load import QUIET
 from gridgrad.experiments.common.options import Parser, add_device, check_writable, number, user_input, whole
 from gridgrad.experiments.common.programs import as_module
-from gridgrad.experiments.common.tables import counted, range_of, terminal
+from gridgrad.experiments.common.tables import counted, lines, range_of, terminal, titled
 from gridgrad.experiments.launching.start_ranks import mpiexec, printed_json, slots
 from gridgrad.parallel.job.run import UserError, one_line, run, run_launcher
 
@@ -63,17 +55,10 @@ PAGE = """\
 
 Written by `make bench`. Ratios of time, below 1 is faster: the median over the rounds and their spread. Serial
 comparisons count the time that the processor worked (CPU time), others the time that passed; one thread a rank.
-{about}
-| what | CPU time | wall time | bound | |
-|---|---|---|---|---|
 """
-PAGE_OF_MEMORY = """
+OF_MEMORY = """\
 Peak memory of two training steps, above what the process held before the network was made: the interpreter and
-the libraries, loaded and warmed up, do not count.
-
-| what | gridgrad, MiB | PyTorch, MiB | ratio | bound | |
-|---|---|---|---|---|---|
-"""
+the libraries, loaded and warmed up, do not count."""
 
 
 def serial_rows(args, cases, end):
@@ -135,34 +120,25 @@ def job(ranks, program, case, steps, end, *more):
 
 
 def pydtnn_rows(args, cases, end, python):
-    return {
-        f"serial / PyDTNN: {case.name}": row(pydtnn_ratios(case, python, args.rounds, STEPS, case_end), case.bound)
-        for case, case_end in zip(cases, shares(end, [1] * len(cases)))
-    }
+    rows = {}
+    for case, case_end in zip(cases, shares(end, [1] * len(cases))):
+        sides = [partial(job, 1, "ranks", case, STEPS, case_end), partial(pydtnn_job, case, python, case_end)]
+        turns, marks = quiet_rounds(sides, args.rounds, AGAIN * args.rounds, case_end)
+        ratios = {clock: [float(turn[0, i] / turn[1, i]) for turn in turns] for i, clock in enumerate(CLOCKS)}
+        rows[f"serial / PyDTNN: {case.name}"] = row(ratios | marks, case.bound)
+    return rows
 
 
-def pydtnn_ratios(case, python, rounds, steps, end):
-    """{"cpu", "wall": the time of our step over that of PyDTNN's, round by round} and marks; each in a process of its own."""
-    peer = ["-P", Path(__file__).parent / "benchmarks/pydtnn_peer.py", "--net", case.net, "--batch-size", case.batch_size]
-
-    def theirs():
-        found = json.loads(by_pydtnn(python, seconds_until(end), *peer, "--steps", steps).splitlines()[-1])
-        return [found["cpu_seconds"], found["seconds"]]
-
-    ours = lambda: job(1, "ranks", case, steps, end)[:2]  # noqa: E731
-    turns, marks = quiet_rounds([ours, theirs], rounds, AGAIN * rounds, end)
-    return {name: [float(turn[0, i] / turn[1, i]) for turn in turns] for i, name in enumerate(("cpu", "wall"))} | marks
-
-
-def pydtnn_version(python):
-    """The version of PyDTNN that an interpreter has; UserError if it has none."""
-    # The import is tried as well: without an MPI library PyDTNN 3.11 is there but does not load.
-    words = "import pydtnn.model, importlib.metadata as m; print(m.version('pydtnn'))"
-    return by_pydtnn(python, 60, "-c", words).splitlines()[-1]
+def pydtnn_job(case, python, end):
+    """The same of a step of PyDTNN as `job` of one of ours, in a process of its own."""
+    peer = Path(__file__).parent / "benchmarks/pydtnn_peer.py"
+    words = ["-P", peer, "--net", case.net, "--batch-size", case.batch_size, "--steps", STEPS]
+    found = json.loads(by_pydtnn(python, seconds_until(end), *words))
+    return [found["cpu_seconds"], found["seconds"], np.nan]
 
 
 def by_pydtnn(python, seconds, *arguments):
-    """What a run of PyDTNN's interpreter prints. Raises OutOfTime if it has not ended after so many seconds."""
+    """The last line that a run of PyDTNN's interpreter prints. OutOfTime if it has not ended after so many seconds."""
     advice = f"PyDTNN does not run in {python}, see `make peers`"
     try:
         finished = subprocess.run([str(python), *map(str, arguments)], capture_output=True, text=True, timeout=seconds)
@@ -172,7 +148,7 @@ def by_pydtnn(python, seconds, *arguments):
         raise UserError(f"{advice}: {one_line(error)}") from None
     if finished.returncode:
         raise UserError(f"{advice}: {(finished.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
-    return finished.stdout
+    return finished.stdout.splitlines()[-1]
 
 
 def memory_rows(args, cases, end):
@@ -224,10 +200,10 @@ def row(ratios, bound):
 
 def table(results):
     """The results as Markdown."""
-    text = PAGE.format(about="\n".join(about(results)) + "\n")
-    text += "".join(time_line(name, found, results["rounds"]) for name, found in results["ratios"].items())
-    memory = "".join(memory_line(*item) for item in results["memory"].items())
-    return text + (PAGE_OF_MEMORY + memory if memory else "")
+    times = [time_cells(name, found, results["rounds"]) for name, found in results["ratios"].items()]
+    memory = [memory_cells(*item) for item in results["memory"].items()]
+    of_times = f"\n{lines(times)}\n" if times else ""
+    return PAGE + "\n".join([*about(results), ""]) + of_times + titled(OF_MEMORY, memory)
 
 
 def about(results):
@@ -239,8 +215,8 @@ def about(results):
         for name, side in (("gridgrad", limits["ours"]), ("PyTorch", limits["peer"])):
             yield f"Large float32 products by {name}: {side['flops'] / 1e9:.0f} GFLOP/s on one thread ({side['blas']})."
         yield f"Copying a large array reads and writes {limits['copy'] / 1e9:.1f} GB/s."
-    yield "PyTorch is run as its users run it; at its best, glibc's malloc is told to keep the pages of large arrays, "\
-          "and images\nhave their channels first or last, whichever is faster."  # fmt: skip
+    yield ("PyTorch is run as its users run it; at its best, glibc's malloc is told to keep the pages of large arrays, "
+           "and images\nhave their channels first or last, whichever is faster.")  # fmt: skip
     pydtnn = results["pydtnn"]
     yield f"PyDTNN {pydtnn}, in the faster of its layouts." if pydtnn else "PyDTNN: skipped, needs Python 3.13."
     if busy is None:
@@ -251,27 +227,25 @@ def about(results):
         yield from wrap(f"A quick run of {results['rounds']} rounds, without: {'; '.join(results['left_out'])}.", 124)
 
 
-def time_line(name, found, rounds):
-    """The line of a `row` in a run of so many rounds."""
+def time_cells(name, found, rounds):
+    """The cells of a `row` in a run of so many rounds."""
     spreads = [found.get(clock) for clock in CLOCKS]
-    cells = [f"{of['median']:.3f} ({of['min']:.3f} to {of['max']:.3f})" if of else "-" for of in spreads]
+    cpu, wall = (of and f"{of['median']:.3f} ({of['min']:.3f} to {of['max']:.3f})" for of in spreads)
     first = next((of["median"] for of in spreads if of), None)
     words = [f"**not judged**: {found['busy']}" if found.get("busy") else verdict(first, found["bound"])]
     if 0 < found["rounds"] < rounds:
         words.append(f"{found['rounds']} of {rounds} rounds in the time")
     words += [f"{counted(found[mark], thing)} {why}" for mark, (thing, why) in MARKS.items() if found.get(mark)]
-    return f"| {name} | {' | '.join(cells)} | {ratio_text(found['bound'])} | {', '.join(filter(None, words))} |\n"
+    bound = found["bound"] and f"{found['bound']:.3f}"
+    return {"what": name, "CPU time": cpu, "wall time": wall, "bound": bound, "": ", ".join(filter(None, words))}
 
 
-def memory_line(name, found):
+def memory_cells(name, found):
     sides = [found.get(side) for side in ("ours", "peer")]
     ratio = None if None in sides else sides[0] / sides[1]
-    cells = ["-" if side is None else f"{side / 2**20:.0f}" for side in sides] + [ratio_text(ratio), ratio_text(found["bound"])]
-    return f"| {name} | {' | '.join(cells)} | {verdict(ratio, found['bound'])} |\n"
-
-
-def ratio_text(ratio):
-    return "-" if ratio is None else f"{ratio:.3f}"
+    ours, peer = (side and f"{side / 2**20:.0f}" for side in sides)
+    return {"what": name, "gridgrad, MiB": ours, "PyTorch, MiB": peer, "ratio": ratio and f"{ratio:.3f}",
+            "bound": found["bound"] and f"{found['bound']:.3f}", "": verdict(ratio, found["bound"])}  # fmt: skip
 
 
 def verdict(ratio, bound):
@@ -287,14 +261,10 @@ def options():
     add("--rounds", type=whole(1), default=9, help="rounds of each comparison, in each of which every side is timed")
     add("--only", default="", metavar="TEXT", help="compare only what has TEXT in its name ('%(default)s': all)")
     add("--quick", action="store_true", help="leave out what takes long: large networks and images")
-    words = "stop after about so many minutes, if need be with fewer rounds"
-    add("--minutes", type=number(least=0), default=15.0, metavar="M", help=words)
-    add(
-        "--out",
-        default="results",
-        metavar="DIR",
-        help="folder for bench.json and bench.md; with --device, DIR/gpu.json or FILE.json",
-    )
+    add("--minutes", type=number(least=0), default=15.0, metavar="M", help="stop after about so many minutes, if need be with "
+        "fewer rounds")  # fmt: skip
+    add("--out", default="results", metavar="DIR", help="folder for bench.json and bench.md; with --device, DIR/gpu.json or "
+        "FILE.json")  # fmt: skip
     python = f"interpreter that has PyDTNN; default: {PYTHON} if it is there, else PyDTNN is skipped"
     add("--pydtnn", metavar="PATH", help=python)
     add_device(parser)
@@ -328,16 +298,15 @@ def main():
         raise UserError("PyTorch is not installed here: run `make bench`, which installs it") from None
     python = args.pydtnn or (PYTHON if PYTHON.exists() else None)
     parts = {  # {name: (what is compared, its share of the time in minutes of a whole run, what measures it)}
-        "serial": (SERIAL, 7.5, serial_rows),
-        "conv": (SHAPES, 2.5, conv_rows),
-        "rank": (TWO_RANKS, 4.0, rank_rows),
-        "pydtnn": (PYDTNN if python else [], 1.0, partial(pydtnn_rows, python=python)),
-        "memory": (MEMORY, 1.2, memory_rows),
-    }
+        "serial": (SERIAL, 7.5, serial_rows), "conv": (SHAPES, 2.5, conv_rows), "rank": (TWO_RANKS, 4.0, rank_rows),
+        "pydtnn": (PYDTNN if python else [], 1.0, partial(pydtnn_rows, python=python)), "memory": (MEMORY, 1.2, memory_rows),
+    }  # fmt: skip
     cases = [case for of_part, *_ in parts.values() for case in of_part]
     chosen = selected(cases, args)
+    # The import is tried as well: without an MPI library PyDTNN 3.11 is there but does not load.
+    version = "import pydtnn.model, importlib.metadata as m; print(m.version('pydtnn'))"
     results = {
-        "versions": report.versions(), "torch": torch.__version__, "pydtnn": pydtnn_version(python) if python else None,
+        "versions": report.versions(), "torch": torch.__version__, "pydtnn": python and by_pydtnn(python, 60, "-c", version),
         "slots": slots(), "busy_cores": report.busy_cores(), "rounds": args.rounds,
         "left_out": sorted({case.name for case in cases if args.quick and case.large and args.only in case.name}),
         "limits": printed(args, "limits", end) or None, "ratios": {}, "memory": {},

@@ -29,12 +29,12 @@ PARTS = 0.7  # the share of the time after which the single operations have to b
 
 def options():
     parser = Parser(prog="calibrate", description="Measure how long this machine takes for the parts of a training step.")
-    parser.add_argument("--out", metavar="FILE.json", help="the machine file (default: where --grid auto looks for it)")
-    parser.add_argument("--quick", action="store_true", help=f"take {this_machine.PROBE_SECONDS:g} seconds instead of minutes: "
-                        "the constants alone, as where nobody has calibrated")  # fmt: skip
-    parser.add_argument("--minutes", type=number(above=0), default=10.0, metavar="M", help="stop after about so many minutes")
-    words = "measure the machine although others compute on it; the file says how busy it was"
-    parser.add_argument("--busy", action="store_true", help=words)
+    add = parser.add_argument
+    add("--out", metavar="FILE.json", help="the machine file (default: where --grid auto looks for it)")
+    add("--quick", action="store_true", help=f"take {this_machine.PROBE_SECONDS:g} seconds instead of minutes: the constants "
+        "alone, as where nobody has calibrated")  # fmt: skip
+    add("--minutes", type=number(above=0), default=10.0, metavar="M", help="stop after about so many minutes")
+    add("--busy", action="store_true", help="measure the machine although others compute on it; the file says how busy it was")
     return parser
 
 
@@ -53,19 +53,14 @@ def whole(comm, limit):
     described = machine.checked(content)
     passes = measure.measured_steps(NormalisedTimer(comm, described.core["calm"]), shown("calibrate: training steps"), limit)
     content["core"] |= measure.fitted(passes, described, comm.size)
-    content["source"] += f"; {variation(passes)}"
-    return content
-
-
-def variation(passes):
-    """How much the times of training steps vary, in words; steady load does not show in it. passes: (passes, problems)."""
     if len(passes) < 2:
-        return "there was no time to measure how much training steps vary"
-    slow, fast = np.percentile(passes, [90, 10], axis=0)
-    typical, worst = np.median(slow / fast), max(slow / fast)
-    return (
-        f"the same training step took {typical:.2f} times as long at slow moments as at fast ones (at worst {worst:.2f} times)"
-    )
+        varied = "there was no time to measure how much training steps vary"
+    else:  # steady load does not show in it
+        slow, fast = np.percentile(passes, [90, 10], axis=0)
+        typical, worst = f"{np.median(slow / fast):.2f} times", f"{max(slow / fast):.2f} times"
+        varied = f"the same training step took {typical} as long at slow moments as at fast ones (at worst {worst})"
+    content["source"] += f"; {varied}"
+    return content
 
 
 def main():

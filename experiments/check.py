@@ -8,7 +8,7 @@ with four BLAS threads to one core, makes steps many times slower without any er
 
 import os
 import time
-from dataclasses import dataclass
+from collections import namedtuple
 from pathlib import Path
 
 import mpi4py
@@ -24,7 +24,6 @@ from gridgrad.parallel.job.run import UserError, check_size, in_short, library_n
 
 RING_BYTES = 1 << 20
 LEVELS = "SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE"  # of threads in MPI
-SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 SHOWN = 8  # ranks of a node whose cores are printed one by one
 BIND = "srun --cpu-bind=cores, mpiexec -bind-to core (MPICH) or mpiexec --bind-to core (Open MPI)"
 
@@ -60,12 +59,8 @@ def all_reduce(comm):
     return min(seconds)
 
 
-@dataclass(frozen=True)
-class BoundRank:
-    rank: int
-    cores: frozenset  # that it may use
-    threads: int  # of BLAS
-    asked: int | None = None  # threads, by OMP_NUM_THREADS
+# cores: those that it may use, a frozenset. threads: of BLAS. asked: how many, by OMP_NUM_THREADS; or None.
+BoundRank = namedtuple("BoundRank", "rank cores threads asked", defaults=[None])
 
 
 def problems(asked, found, nodes, environ=os.environ):
@@ -87,11 +82,11 @@ def problems(asked, found, nodes, environ=os.environ):
     return wrong + [line for host, (ranks, core_of) in nodes.items() for line in binding_problems(host, ranks, core_of)]
 
 
-def physical(cores, siblings=SIBLINGS):
+def physical(cores):
     """{logical core: the first of those that are threads of the same physical core}; itself where the system does not say."""
     found = {}
     for core in cores:
-        path = Path(siblings.format(core))
+        path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
         text = path.read_text() if path.exists() else ""
         found[core] = int(text.replace("-", ",").split(",")[0]) if text.strip() else core
     return found
@@ -144,11 +139,9 @@ def advice(ranks, machine):
         return None
     if all(rank.cores == everywhere for rank in ranks):
         return f"ranks that are not bound may move from core to core: for steady timings bind them, with {BIND}"
-    for rank in ranks:
-        if len(rank.cores) > rank.threads:
-            return (f"rank {rank.rank} has {len(rank.cores)} cores but {rank.threads} BLAS threads: set OMP_NUM_THREADS="
-                    f"{len(rank.cores)}, or start more ranks")  # fmt: skip
-    return None
+    idle = (f"rank {rank.rank} has {len(rank.cores)} cores but {rank.threads} BLAS threads: set OMP_NUM_THREADS="
+            f"{len(rank.cores)}, or start more ranks" for rank in ranks if len(rank.cores) > rank.threads)  # fmt: skip
+    return next(idle, None)
 
 
 def gather_nodes(comm):
@@ -160,17 +153,9 @@ def gather_nodes(comm):
     here = node.allgather((placed, physical(own)))
     found = [one for one in comm.allgather((MPI.Get_processor_name(), here) if node.rank == 0 else None) if one]
     node.Free()
-    return {
-        f"{host} (node {i})" if len(found) > 1 else host:
-            ([rank for rank, _ in here], {core: first for _, of in here for core, first in of.items()})
-        for i, (host, here) in enumerate(found)
-    }  # fmt: skip
-
-
-def load_line(load):
-    """How busy the machine is, for people. load: its MachineLoad while this program did nothing, or None."""
-    busy = ": wait until it is quiet before you measure" if load and load.verdict else ""
-    return load.words + busy if load else "how busy this machine is is not known"
+    names = [f"{host} (node {i})" if len(found) > 1 else host for i, (host, _) in enumerate(found)]
+    return {name: ([rank for rank, _ in here], {core: first for _, of in here for core, first in of.items()})
+            for name, (_, here) in zip(names, found)}  # fmt: skip
 
 
 def options():
@@ -192,10 +177,8 @@ def main():
     nodes = gather_nodes(comm)
     wrong = problems(args.ranks, comm.size, nodes)
     threads = max(rank.threads for ranks, _ in nodes.values() for rank in ranks)
-    standard, level = (
-        ".".join(map(str, MPI.Get_version())),
-        next(word.lower() for word in LEVELS if getattr(MPI, f"THREAD_{word}") == MPI.Query_thread()),
-    )
+    standard = ".".join(map(str, MPI.Get_version()))
+    level = next(word.lower() for word in LEVELS if getattr(MPI, f"THREAD_{word}") == MPI.Query_thread())
     launcher = f"{name}={promised}" if name else "no launcher"
     lines = [
         ("MPI library", f"{library_name()}, MPI {standard}, threads {level}, mpi4py {mpi4py.__version__}"),
@@ -212,7 +195,9 @@ def main():
     if comm.size > 1:
         lines.append(("ring", f"1 MB round {comm.size} ranks in {ring(comm) * 1e3:.2f} ms, came back right"))
         lines.append(("all-reduce", f"1 MB over {comm.size} ranks in {all_reduce(comm) * 1e3:.2f} ms, sum right"))
-    lines.append(("load", load_line(load_of_job(comm, seen_asleep()))))
+    load = load_of_job(comm, seen_asleep())  # this program does nothing meanwhile
+    busy = ": wait until it is quiet before you measure" if load and load.verdict else ""
+    lines.append(("load", load.words + busy if load else "how busy this machine is is not known"))
     if comm.rank == 0 and not (wrong and promised > comm.size == 1):
         for label, text in lines:
             print(f"{label:12} {text}")

@@ -19,24 +19,29 @@ WHOLE = "whole"
 
 
 def options():
-    parser = Parser(
-        prog="checkpoints", description="List the checkpoints that `train --checkpoint DIR` or a script has written."
-    )
-    parser.add_argument("directory", metavar="DIR", help="the folder that has them")
-    words = "read all files and compare their checksums; the status is 2 if one is not what was written"
-    parser.add_argument("--verify", action="store_true", help=words)
-    words = "write all arrays of the newest checkpoint, each whole, to this HDF5 file, and list nothing"
-    parser.add_argument("--export", metavar="FILE.h5", help=words)
+    parser = Parser(prog="checkpoints",
+                    description="List the checkpoints that `train --checkpoint DIR` or a script has written.")  # fmt: skip
+    add = parser.add_argument
+    add("directory", metavar="DIR", help="the folder that has them")
+    add("--verify", action="store_true", help="read all files and compare their checksums; the status is 2 if one is not what "
+        "was written")  # fmt: skip
+    add("--export", metavar="FILE.h5", help="write all arrays of the newest checkpoint, each whole, to this HDF5 file, and "
+        "list nothing")  # fmt: skip
     return parser
 
 
 def main():
     args = options().parse_args()
     with user_input():
-        folders = folders_in(args.directory)
+        folders, directory = [], Path(args.directory)
+        for path in sorted(directory.iterdir()):  # of checkpoints, whole or not
+            is_ours = OWN_FOLDER.fullmatch(path.name) and (path.is_dir() or path.is_symlink())
+            if is_ours or (path / NAME).exists():
+                folders.append(path)
+        if not folders:
+            raise ValueError(f"{directory} has no checkpoints: name the folder that --checkpoint wrote to")
         if args.export:
-            print(export(args.directory, args.export))
-            return
+            return print(export(args.directory, args.export))
     rows = [row(folder, args.verify) for folder in folders]
     print(table(rows))
     damaged = sum(cells["state"] != WHOLE for cells in rows)
@@ -44,21 +49,9 @@ def main():
         raise UserError(f"{damaged} of {len(rows)} in {args.directory} are not whole: --resume passes over these")
 
 
-def folders_in(directory):
-    """The folders of all checkpoints in a folder, whole or not. ValueError or OSError if there are none."""
-    directory = Path(directory)
-    found = {path.parent for path in directory.glob(f"*/{NAME}")} | {
-        path for path in directory.glob("*") if OWN_FOLDER.fullmatch(path.name) and (path.is_dir() or path.is_symlink())
-    }
-    if not found:
-        next(directory.iterdir(), None)  # raises OSError if there is no such folder
-        raise ValueError(f"{directory} has no checkpoints: name the folder that --checkpoint wrote to")
-    return sorted(found)
-
-
 def row(folder, verify):
     """A row of the table. verify: whether files are read, instead of comparing their sizes alone."""
-    found = dict.fromkeys(("step", "written", "ranks", "workers", "MiB", "validation"))
+    found, state = dict.fromkeys(("step", "written", "ranks", "workers", "MiB", "validation")), WHOLE
     try:
         manifest = Manifest.read(folder)
         found |= {
@@ -67,21 +60,16 @@ def row(folder, verify):
             "MiB": f"{sum(entry['size'] for entry in manifest.files) / 2**20:.1f}",
             "validation": None if manifest.value is None else f"{manifest.value:.6g}",
         }  # fmt: skip
-        damaged = content_damage if verify else Manifest.wrong_size
-        state = next(filter(None, (damaged(manifest, entry) for entry in manifest.files)), WHOLE)
+        for entry in manifest.files:
+            if verify:
+                manifest.shard(entry)  # raises ValueError for what is wrong with a file, or what it says
+            elif wrong := manifest.wrong_size(entry):
+                state = wrong
+                break
     except (OSError, ValueError) as error:
         unwritten = isinstance(error, FileNotFoundError) and found["step"] is None
         state = f"no {NAME}: its job ended while it was written, or is writing it" if unwritten else one_line(error)
     return {"folder": folder.name, **found, "state": state}
-
-
-def content_damage(manifest, entry):
-    """What is wrong with a file or what it says."""
-    try:
-        manifest.shard(entry)
-        return ""
-    except ValueError as error:
-        return one_line(error)
 
 
 def export(directory, path):

@@ -15,37 +15,17 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from gridgrad.experiments.common import options as command_line
 from gridgrad.experiments.common import report as report_files
-from gridgrad.experiments.common.options import (
-    Parser,
-    check_room,
-    check_writable,
-    number,
-    number_list,
-    position_list,
-    shares_of,
-    user_input,
-    whole,
-    whole_list,
-)
+from gridgrad.experiments.common.options import Parser, number, number_list, position_list, whole, whole_list
 from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
 from gridgrad.experiments.common.problems import add_problem, published
 from gridgrad.experiments.common.tables import cell, counted, table
 from gridgrad.experiments.common.train_setup import check_grid
 from gridgrad.experiments.export import graphs, simgrid
 from gridgrad.experiments.export.actions import step_actions
-from gridgrad.experiments.parts import explain_map
-from gridgrad.experiments.parts.explain_report import (
-    axes_in_words,
-    chunk_rows,
-    layer_rows,
-    milliseconds,
-    of_layers,
-    of_pipeline,
-    pipeline_in_words,
-    plan_in_words,
-    why_lost,
-)
+from gridgrad.experiments.parts import explain_map, explain_report
+from gridgrad.experiments.parts.explain_report import milliseconds, plan_in_words, why_lost
 from gridgrad.nn.files.whole_files import folder_written_whole, resolved
 from gridgrad.parallel.choose.shares import predicted_shares
 from gridgrad.parallel.grid.process_grid import AXES, BATCH, MODEL, STAGE, check_places, parse_grid
@@ -63,18 +43,14 @@ from gridgrad.parallel.prediction.planner import BATCH_SIZE, Planner, too_large
 RUNNERS_UP = 5  # that are printed
 KINDS = {".json": "json", ".csv": "csv", ".png": "draw", ".pdf": "draw", ".svg": "draw"}  # of the files of --out
 CPUS, GPUS = "cori-haswell", "perlmutter-a100"  # the machines where none is named
-SHORT = (
-    "net", "batch_size", "ranks", "nodes", "gpus", "machine", "memory", "grid", "plan", "out", "map",
-)  # fmt: skip
+SHORT = "net", "batch_size", "ranks", "nodes", "gpus", "machine", "memory", "grid", "plan", "out", "map"  # in --help
 
 
 def options():
-    parser = Parser(
-        prog="explain", short=SHORT, description="Print the plan that the planner chooses, what it costs, and why others lost."
-    )
-    add = parser.add_argument
+    parser = Parser(prog="explain", short=SHORT,
+                    description="Print the plan that the planner chooses, what it costs, and why others lost.")  # fmt: skip
     add_problem(parser, "vgg16", batch_size=BATCH_SIZE)
-    add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
     add = parser.add_argument_group("machine").add_argument
     add("--ranks", type=whole(1, MOST_RANKS), metavar="P", help=f"number of ranks, at most {MOST_RANKS} (default: 2)")
     add("--nodes", type=whole(1), metavar="N", help="in place of --ranks: number of nodes, full of ranks")
@@ -125,7 +101,7 @@ def planner(args, on):
         raise ValueError("--pipeline, --micro-batches and --cuts are for a grid with the axis stage, such as --grid stage=2")
     if args.shares == "auto":
         raise ValueError("--shares auto times the ranks of a job, and there is none here: give numbers, or see --speeds")
-    shares = shares_of(args.shares, grid) if args.shares else None
+    shares = command_line.shares_of(args.shares, grid) if args.shares else None
     partitioned = args.plan and is_partition(args.plan)
     if partitioned and not grid:
         raise ValueError(f"--plan {args.plan} is for a grid that is named: add --grid, such as --grid model={args.ranks}")
@@ -137,10 +113,8 @@ def planner(args, on):
 
 def pure_grids(search):
     """{"batch", "model": the Candidate with all ranks on that axis, as train has it, whether or not it fits the memory}."""
-    if search.ranks == 1:
-        return {}
     found = {}
-    for axis in (BATCH, MODEL):
+    for axis in (BATCH, MODEL) if search.ranks > 1 else ():
         # The fastest plan may hold whole weights on all ranks, and then is no model parallelism; this one splits them.
         asked = PlacementSpec(dict.fromkeys(AXES, 1) | {axis: search.ranks}, FEWEST_BYTES, memory=inf)
         found[axis], _ = Planner(search.net, search.ranks, search.batch_size, search.machine, asked).best(0)
@@ -154,21 +128,18 @@ def result(chosen, others, pure, args):
     # Of a partition or a pipeline only what was played is considered, unless it is the one that is chosen.
     bound = min(chosen.bound, *(one.seconds if one.played else one.bound for one in others), chosen.seconds)
     speedup = alone.seconds / chosen.seconds
+    chunks = chosen.pipelined and explain_report.chunk_rows(chosen.pipelined, cost.net)
     return {
         "predicted": True, "net": args.net, "batch_size": args.batch_size, "dtype": args.dtype, "ranks": args.ranks,
         "machine": cost.machine.name, "grid": chosen.grid, "plan": chosen.plan, "shares": args.shares, **chosen.pipelining,
         "seconds": chosen.seconds, "lower_bound": bound, "gap": chosen.seconds / bound - 1, "parts": chosen.step.parts,
         "one_rank": {"seconds": alone.seconds, "memory": alone.prediction.memory}, "speedup": speedup,
         "efficiency": speedup / args.ranks, "memory": chosen.step.memory,
-        "pure": {
-            axis: {"grid": one.grid, "plan": one.plan, "seconds": one.seconds, "memory": one.step.memory}
-            for axis, one in pure.items()
-        },
-        "layers": chunk_rows(chosen.pipelined, cost.net) if chosen.pipelined else layer_rows(cost),
-        "others": [
-            {"grid": other.grid, "plan": plan_in_words(other), "seconds": other.seconds, "reason": why_lost(other, chosen)}
-            for other in others if other.cost
-        ],
+        "pure": {axis: {"grid": one.grid, "plan": one.plan, "seconds": one.seconds, "memory": one.step.memory}
+                 for axis, one in pure.items()},
+        "layers": chunks or explain_report.layer_rows(cost),
+        "others": [{"grid": one.grid, "plan": plan_in_words(one), "seconds": one.seconds, "reason": why_lost(one, chosen)}
+                   for one in others if one.cost],
     }  # fmt: skip
 
 
@@ -179,7 +150,7 @@ def report(chosen, others, found, memory, args):
     yield f"{args.net}, batch {args.batch_size}, on {counted(args.ranks, 'rank')} of {cost.machine.name}: predicted"
     yield f"grid {chosen.grid}, plan {words}" + (f", shares {args.shares}" if args.shares else "")
     yield from filter(None, [pipeline])
-    yield from axes_in_words(chosen.sizes, cost)
+    yield from explain_report.axes_in_words(chosen.sizes, cost)
     yield f"\nstep         {milliseconds(chosen.seconds)}"
     if not chosen.played and cost.grid.size > 1:
         yield f"overlapped   {milliseconds(cost.overlapped_seconds)} at best, with --reduction overlap"
@@ -191,7 +162,8 @@ def report(chosen, others, found, memory, args):
     yield f"memory       {found['memory'] / 2**30:.3g} GiB a rank for the arrays of a step"
     grids = counted(len({candidate.grid for candidate in (chosen, *others)}), "grid")
     yield f"lower bound  {milliseconds(found['lower_bound'])} with any plan on {grids}: a gap of {found['gap']:.1%}\n"
-    yield from of_pipeline(chosen.pipelined, cost.net) if chosen.pipelined else of_layers(chosen, found["layers"])
+    of_chunks = explain_report.of_pipeline(chosen.pipelined, cost.net) if chosen.pipelined else None
+    yield from of_chunks or explain_report.of_layers(chosen, found["layers"])
     yield ""
     if rows := found["others"][:RUNNERS_UP]:
         yield table([{"runner-up": other["grid"], "plan": other["plan"], "ms": other["seconds"] * 1e3,
@@ -238,7 +210,7 @@ def files_of(args):
         if (kind := KINDS.get(Path(path).suffix)) is None or kind in found:
             raise ValueError(f"--out {path}: name at most one .json, for numbers, one .csv, for a schedule, and one .png, "
                              ".pdf or .svg, for its drawing")  # fmt: skip
-        check_writable(path)
+        command_line.check_writable(path)
         found[kind] = path
     if args.trace and "draw" not in found:
         raise ValueError("--trace needs --out FILE.png, into which it is drawn")
@@ -258,7 +230,7 @@ def write_schedule(chosen, files, args):
     if "draw" in files:
         updates = len(found.ranks) if schedule_names.parse(found.pipeline).in_flight else 1
         runs = [predicted(found, updates), *([measured(args.trace, updates)] if args.trace else [])]
-        title = f"{args.net}, batch {args.batch_size}, grid {chosen.grid}, {pipeline_in_words(found)}"
+        title = f"{args.net}, batch {args.batch_size}, grid {chosen.grid}, {explain_report.pipeline_in_words(found)}"
         draw_pipelines(runs, f"{title}, predicted for {chosen.cost.machine.name}", files["draw"])
     if "csv" in files:
         report_files.write_text(files["csv"], schedule_names.to_csv(found.schedule))
@@ -268,15 +240,11 @@ def write_schedule(chosen, files, args):
 
 FORMATS = {  # {name: (what writes a folder of actions and a machine, a file that is in each such folder, what to do next)}
     "simgrid": (simgrid.write, simgrid.PLATFORM, f"`sh {{}}/{simgrid.SCRIPT}` replays it with SimGrid's smpirun"),
-    "goal": (
-        graphs.write_goal, graphs.SCHEDULE,
-        f"`txt2bin -i {{0}}/{graphs.SCHEDULE} -o {{0}}/step.bin` makes the file that LogGOPSim reads",
-    ),
-    "chakra": (
-        graphs.write_chakra, graphs.GROUPS,
-        f"`chakra_jsonizer --input_filename {{0}}/{graphs.TRACE.format(0)} --output_filename rank0.json` writes what rank 0 "
-        f"does as JSON, and ASTRA-sim reads {{0}}/step with {{0}}/{graphs.GROUPS}",
-    ),
+    "goal": (graphs.write_goal, graphs.SCHEDULE,
+             f"`txt2bin -i {{0}}/{graphs.SCHEDULE} -o {{0}}/step.bin` makes the file that LogGOPSim reads"),
+    "chakra": (graphs.write_chakra, graphs.GROUPS, f"`chakra_jsonizer --input_filename {{0}}/{graphs.TRACE.format(0)} "
+               "--output_filename rank0.json` writes what rank 0 does as JSON, and ASTRA-sim reads {0}/step with "
+               f"{{0}}/{graphs.GROUPS}"),
 }  # fmt: skip
 
 
@@ -289,21 +257,22 @@ def check_export(folder, name):
         raise ValueError(f"--export {folder}: there is something already; name a new folder, or an empty one")
     if path == Path.cwd():  # which would be another one afterwards
         raise ValueError(f"--export {folder}: it is the folder where you are; name a new one in it")
-    check_room(path.parent)
+    command_line.check_room(path.parent)
 
 
 def write_export(chosen, shares, name, folder):
     """Write the step of a Candidate to a folder, which appears whole or not at all. ValueError if the format lacks it."""
-    cost, pipelines = chosen.cost, Pipelines(**chosen.pipelining) if chosen.pipelining else None
+    cost, (write, anchor, _) = chosen.cost, FORMATS[name]
+    pipelines = Pipelines(**chosen.pipelining) if chosen.pipelining else None
     asked = PlacementSpec(chosen.sizes, cost.placed.plan, shares, chosen.owners, pipelines)
-    actions, (write, anchor, _) = step_actions(cost.net, asked, cost.batch_size, cost.machine), FORMATS[name]
+    actions = step_actions(cost.net, asked, cost.batch_size, cost.machine)
     with folder_written_whole(folder, anchor) as beside:
         write(beside, actions, cost.machine)
 
 
 def main():
     args = options().parse_args()
-    with user_input():
+    with command_line.user_input():
         on = machine_of(args)
         if args.map:
             return explain_map.write(args, on)

@@ -28,10 +28,8 @@ EXAMPLE = "such as: gridgrad launch 4 train"
 
 
 def options():
-    parser = Parser(
-        prog="launch", description="Start a program on several ranks, here or on emulated hosts.",
-        usage="%(prog)s [OPTIONS] RANKS PROGRAM [ARGUMENTS]",
-    )  # fmt: skip
+    parser = Parser(prog="launch", description="Start a program on several ranks, here or on emulated hosts.",
+                    usage="%(prog)s [OPTIONS] RANKS PROGRAM [ARGUMENTS]")  # fmt: skip
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="RANKS PROGRAM [ARGUMENTS]", help="the number of ranks, and "
         "the program: one of gridgrad, such as train, a file, such as mine.py, or a module")  # fmt: skip
     parser.add_argument("-n", dest="ranks", type=whole(1), metavar="RANKS", help="in place of RANKS, as mpiexec has it: then "

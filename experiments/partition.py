@@ -16,16 +16,8 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from gridgrad.experiments.common.options import (
-    Parser,
-    check_writable,
-    network,
-    number,
-    number_list,
-    user_input,
-    whole,
-    whole_list,
-)
+from gridgrad.experiments.common import options as command_line
+from gridgrad.experiments.common.options import Parser, network, number, number_list, whole, whole_list
 from gridgrad.experiments.common.problems import add_problem, published
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import counted, lines, table
@@ -57,9 +49,8 @@ SHORT = ("net", "shape", "outputs", "batch_size", "ranks", "method", "speeds", "
 
 
 def options():
-    parser = Parser(
-        prog="partition", short=SHORT, description="Divide the filters of a network among ranks so that little has to be sent."
-    )
+    parser = Parser(prog="partition", short=SHORT,
+                    description="Divide the filters of a network among ranks so that little has to be sent.")  # fmt: skip
     add = parser.add_argument
     add_problem(parser, "vgg16", batch_size=32)
     add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
@@ -85,13 +76,12 @@ def profiled(path, net):
     try:
         report = content_of(read_limited(path))
         check(report, {"net": TEXT, "layers": [{"layer": TEXT} | dict.fromkeys(METHODS_OF_LAYERS, AT_LEAST_0)]})
-        rows = report["layers"]
     except ValueError as error:
         raise ValueError(f"{path} has no seconds of layers ({error}): write it by train --profile --report {path}") from None
     if report["net"] != net:
         raise ValueError(f"{path} has the seconds of {report['net']}: write it by train --net {net} --profile --report {path}")
     found = Counter()
-    for row in rows:
+    for row in report["layers"]:
         found[row["layer"]] += sum(row[method] for method in METHODS_OF_LAYERS)
     return dict(found)
 
@@ -129,9 +119,9 @@ def report(net, chosen, partitions, args):
             "most of a rank": f"{found.most_moved * step:.4g}",
         })  # fmt: skip
     if args.compare:
-        reduced = 2 * (args.ranks - 1) * net.size * net.dtype.itemsize / 2**20
-        rows.append(dict.fromkeys(rows[0], "") | {"method": "data parallel", "max work": "1.000", "min work": "1.000"})
-        rows[-1]["MiB sent"] = f"{reduced:.4g}"
+        rows.append(dict.fromkeys(rows[0], "") | {
+            "method": "data parallel", "max work": "1.000", "min work": "1.000",
+            "MiB sent": f"{2 * (args.ranks - 1) * net.size * net.dtype.itemsize / 2**20:.4g}"})  # fmt: skip
     yield table(rows)
     yield "Work is in shares of a rank. MiB and messages are those of a training step, forward and backward, of all ranks."
     if most > 1 + args.epsilon + 1e-9:
@@ -142,7 +132,7 @@ def report(net, chosen, partitions, args):
 
 def write_table(args):
     """Write the table of --table, a row for each network, grain and number of ranks, and print it."""
-    check_writable(args.table)
+    command_line.check_writable(args.table)
     rows = []
     for name, grain in tqdm(list(product(args.nets, GRAINS)), unit=" networks", delay=2, disable=None):
         net = published(name)
@@ -184,9 +174,8 @@ def read_parts(path, vertices):
     for number_, line in enumerate(read_limited(path, longest_text()).splitlines(), 1):
         for word in () if line.startswith(b"%") else line.split():
             if not re.fullmatch(rb"[0-9]{1,9}", word):
-                raise ValueError(
-                    f"{path}, line {number_}: '{word[:20].decode(errors='replace')}' is no part, which is 0 or more"
-                )
+                shown = word[:20].decode(errors="replace")
+                raise ValueError(f"{path}, line {number_}: '{shown}' is no part, which is 0 or more")
             parts.append(int(word))
     if len(parts) != vertices:
         raise ValueError(f"{path}: there are {len(parts)} numbers, but the hypergraph has {vertices} vertices")
@@ -195,7 +184,7 @@ def read_parts(path, vertices):
 
 def main():
     args = options().parse_args()
-    with user_input():
+    with command_line.user_input():
         if max(args.ranks or [0]) > MOST_RANKS:
             raise ValueError(f"--ranks {max(args.ranks)}: at most {MOST_RANKS}")
         if args.table:
@@ -211,7 +200,7 @@ def main():
         for path in args.out:
             if not path.endswith((SUFFIX, PATOH, HMETIS)):
                 raise ValueError(f"--out {path}: the name must end in {SUFFIX} (owners), .patoh (PaToH) or .hgr (hMETIS)")
-            check_writable(path)
+            command_line.check_writable(path)
         owners = [path for path in args.out if path.endswith(SUFFIX)]
         hypergraphs = [path for path in args.out if path not in owners]
         net = published(args.net, args.shape, args.outputs, args.dtype)

@@ -20,16 +20,13 @@ from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import lines as markdown
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.experiments.plots import breakdown, compare, curves, lines, roofline, scaling, style, timeline
+from gridgrad.experiments.scaling import model, records, summary
 from gridgrad.parallel.job.run import run_launcher
 
 FIGURE, PAGE = (".png", ".pdf", ".svg"), ".html"  # what --out may end with
 
 
 # What draws a kind returns (the figure, lines for the terminal).
-
-
-def plot_scaling(args, look):
-    return scaling.draw(lines_of(args), args.kind, look)
 
 
 def plot_breakdown(args, look):
@@ -45,14 +42,6 @@ def plot_compare(args, look):
     words = compare.words_of(points, found, across)
     figure = compare.draw(points, list(curves.names_of(args.files).values()), words, look)
     return figure, [compare.table_of(points), *words]
-
-
-def plot_roofline(args, look):
-    return roofline.draw(roofline.read(*args.files), look), []
-
-
-def plot_timeline(args, look):
-    return timeline.draw(*args.files, args.steps, look), []
 
 
 def plot_lines(args, look):
@@ -71,13 +60,6 @@ def lines_of(args):
     """The Lines that are asked for."""
     where = {name: [value] for name, value in (args.where or {}).items()} | ({"series": args.only} if args.only else {})
     return curves.chosen(curves.read(args.files), where)
-
-
-def told(files):
-    """What `scaling/model.py` says of files: tables."""
-    from gridgrad.experiments.scaling import model, records, summary
-
-    return model.tables(summary.rows(records.gather(files)))
 
 
 # ----- the command line
@@ -119,7 +101,7 @@ def options():
         kind.set_defaults(draw=draw, model=None)
         kind.add_argument("files", nargs=nargs, metavar=metavar, help=what)
         option = kind.add_argument
-        page = "; .html: the page of the study" if draw is plot_scaling else ""
+        page = "; .html: the page of the study" if name in scaling.KINDS else ""
         option("--out", action="append", metavar="FILE", help="a .png, .pdf or .svg file, once for each (default: beside the "
                f"first file, as FILE-{name}.png){page}")  # fmt: skip
         option("--width", type=width, metavar="column|page|INCHES", help=f"{style.COLUMN} or {style.PAGE} inches, or a number "
@@ -132,8 +114,9 @@ def options():
                    "as network=vgg16;scaling=strong of a sweep")  # fmt: skip
         return option
 
+    of_scaling = lambda args, look: scaling.draw(lines_of(args), args.kind, look)  # noqa: E731
     for name, kind in scaling.KINDS.items():
-        option = add(name, plot_scaling, kind.words, "FILE.jsonl", "+", "runs that sweep measured or predicted")
+        option = add(name, of_scaling, kind.words, "FILE.jsonl", "+", "runs that sweep measured or predicted")
         option("--title", help="of the page that --out FILE.html writes")
         if name == "speedup":
             option("--model", action="store_true", help="also tell serial fractions, and errors of predictions")
@@ -143,10 +126,12 @@ def options():
     option = add("compare", plot_compare, "two sweeps point by point: which points are faster or slower by more than noise",
                  "FILE.jsonl", 2, "sweeps of the same points, such as before and after a change", has_series=False)  # fmt: skip
     option("--across", metavar="SETTING", help="also compare points that differ in this setting alone, such as reduction")
-    add("roofline", plot_roofline, "how close layers come to what one core can do", "FILE.json", 1,
-        "what summary --measure --out wrote", has_series=False)  # fmt: skip
-    option = add("timeline", plot_timeline, "what each rank does in a step: compute, communicate, wait", "TRACE.json", 1,
-                 "what train --trace wrote", has_series=False)  # fmt: skip
+    add("roofline", lambda args, look: (roofline.draw(roofline.read(*args.files), look), []),
+        "how close layers come to what one core can do", "FILE.json", 1, "what summary --measure --out wrote",
+        has_series=False)  # fmt: skip
+    option = add("timeline", lambda args, look: (timeline.draw(*args.files, args.steps, look), []),
+                 "what each rank does in a step: compute, communicate, wait", "TRACE.json", 1, "what train --trace wrote",
+                 has_series=False)  # fmt: skip
     option("--steps", type=steps, metavar="FIRST-LAST", help="the steps to draw (default: the one of median length)")
     option = add("lines", plot_lines, "lines of anything: columns over a column", "FILE", "+",
                  ".csv, .tsv, or a report, .json or .jsonl, whose entries have names such as seconds.median")  # fmt: skip
@@ -168,17 +153,17 @@ def main():
         first = Path(args.files[0])
         outs = args.out or [str(first.with_name(f"{first.stem}-{args.kind}.png"))]
         for out in outs:
-            if Path(out).suffix.lower() not in (*FIGURE, *[PAGE] * (args.draw is plot_scaling)):
+            if Path(out).suffix.lower() not in (*FIGURE, *[PAGE] * (args.kind in scaling.KINDS)):
                 raise ValueError(f"--out {out}: name a {', '.join(FIGURE[:-1])} or {FIGURE[-1]} file")
             check_writable(out)
         pages, said = [out for out in outs if Path(out).suffix.lower() == PAGE], []
         figures = [out for out in outs if out not in pages]
-        parts = told(args.files) if args.model else ()
+        found = records.gather(args.files) if args.model or pages else []
+        parts = model.tables(summary.rows(found)) if args.model else ()
         for out in pages:
-            from gridgrad.experiments.scaling import page, records
+            from gridgrad.experiments.scaling import page  # which takes longer to import
 
-            title = args.title or f"Scaling study {first.stem}"
-            write_text(out, page.render(records.gather(args.files), title, told=parts))
+            write_text(out, page.render(found, args.title or f"Scaling study {first.stem}", told=parts))
         if figures:
             figure, said = args.draw(args, style.Look(args.width, args.height, not args.no_caption))
         for out in figures:

@@ -27,10 +27,8 @@ APART = 10  # steps between two decisions of workers that never exchange anythin
 
 
 class Handicap(RunPart, SpanObserver):
-    """Makes this rank compute `factor` times as slowly, at least 1, from training step `first` on.
-
-    It pauses after each pass of a layer, the loss or the optimizer, awake, since a core that has slept is slower for a while.
-    """
+    """Makes this rank compute `factor` times as slowly, at least 1, from training step `first` on. It pauses after each pass of
+    a layer, the loss or the optimizer, awake, since a core that has slept is slower for a while."""
 
     clock = staticmethod(perf_counter)
 
@@ -51,26 +49,21 @@ class Handicap(RunPart, SpanObserver):
     def record(self, span):
         (_, _, phase), start, stop, inner, step = span
         if step >= self.first and self.factor > 1 and phase != "load":
-            self._pause((self.factor - 1) * (stop - start - inner))
+            begun, progress = self.clock(), self.net.observer.progress
+            while self.clock() < begun + (self.factor - 1) * (stop - start - inner):
+                if progress is not None:
+                    progress()
+            self._paused = self.clock() - begun
 
     def end(self, thing, phase, context):
         super().end(thing, phase, context)
         self._inner += self._paused  # the pass around this one has not computed in that time
         self._paused = 0.0
 
-    def _pause(self, seconds):
-        start, progress = self.clock(), self.net.observer.progress
-        while self.clock() < start + seconds:
-            if progress is not None:
-                progress()
-        self._paused = self.clock() - start
-
 
 class Rebalancing(RunPart):
-    """Compares every `interval` steps how long the ranks compute, and moves work where that pays.
-
-    serial: the network as it was before it was placed. balance: a Balance of its ranks.
-    """
+    """Compares every `interval` steps how long the ranks compute, and moves work where that pays. serial: the network as it was
+    before it was placed. balance: a Balance of its ranks."""
 
     def __init__(self, interval, serial, balance):
         self.interval, self.serial, self.balance = interval, serial, balance
@@ -133,11 +126,9 @@ class Faults(RunPart):
 
 class Validation(RunPart, Observer):
     """Evaluates a network on held-out samples after each epoch; with `patience` it keeps the best weights, and ends the
-    training when so many epochs have brought no better ones. loss: "mse" or "cross-entropy". make_reader: of READERS.
-    """
+    training when so many epochs have brought no better ones. loss: "mse" or "cross-entropy". make_reader: of READERS."""
 
-    # `evaluate` gives the same loss on every rank, so all ranks take the same decision without communicating. Where the shares
-    # of the network change, it must be registered as an observer, so that the best weights move too.
+    # `evaluate` gives the same loss on every rank, so all ranks take the same decision without communicating.
 
     def __init__(self, part, loss, batch_size, patience=None, make_reader=READERS["each"]):
         self.part, self.loss, self.batch_size, self.patience, self.make_reader = part, loss, batch_size, patience, make_reader
@@ -149,7 +140,7 @@ class Validation(RunPart, Observer):
         self.net, self.reader = run.net, self.make_reader(run.net, self.part)
         self.best = [array.copy() for array in self._state()] if self.patience else None
         run.participants["validation"] = self
-        if run.moves:
+        if run.moves:  # where shares of the network change, the best weights move too
             run.net.observe(self)
 
     def start(self):
@@ -209,7 +200,6 @@ class Validation(RunPart, Observer):
         return State(best, buffers={"best_buffers": self.best[1:]}, numbers=numbers, logs=logs)
 
     def load(self, state):
-        """Take over a state."""
         copy_over(state, self.state())
         self.early.restore(state.numbers)
         self.losses = state.logs["losses"].tolist()
@@ -234,17 +224,14 @@ class Validation(RunPart, Observer):
 
 
 class Checkpoints(RunPart):
-    """Writes checkpoints into the folder `directory`, and goes on from the newest one in `resume`; either may be None.
-
-    steps, minutes: between two of them; by default 15 minutes. keep: how many of the last ones, beside the best one.
-    signals: Signals that listen for SIGTERM already.
-    """
+    """Writes checkpoints into the folder `directory`, and goes on from the newest one in `resume`; either may be None. steps,
+    minutes: between two of them; by default 15 minutes. keep: how many of the last ones, beside the best one. signals: Signals
+    that listen for SIGTERM already."""
 
     def __init__(self, directory=None, resume=None, steps=None, minutes=None, keep=KEEP, signals=None):
         self.directory, self.resume, self.steps, self.keep = directory, resume, steps, keep
         self.minutes = minutes or (None if steps else MINUTES)
-        self.signals, self.resumed, self.saver = signals or Signals(), None, None
-        self.is_asked_elsewhere = signals is not None
+        self.signals, self.is_asked_elsewhere, self.resumed, self.saver = signals or Signals(), signals is not None, None, None
         if directory and not signals:
             self.signals.listen()
 
@@ -254,24 +241,22 @@ class Checkpoints(RunPart):
             held = run.participants["protocol"]
             held.state()  # says now if the protocol has none
             every = max(run.net.steps_under_way, 1 if run.workers.size == 1 else held.interval or APART)
-            policy = {"steps": self.steps, "minutes": self.minutes, "keep": self.keep, "every": every, "signals": self.signals}
-            self.saver = Saver(run.grid.comm, run.net, run.participants, self.directory, run.workers, **policy,
-                               settings=run.settings, value=lambda: run.value, flush=run.flush, say=run.warn)  # fmt: skip
+            self.saver = Saver(run.grid.comm, run.net, run.participants, self.directory, run.workers, steps=self.steps,
+                               minutes=self.minutes, keep=self.keep, every=every, signals=self.signals, settings=run.settings,
+                               value=lambda: run.value, flush=run.flush, say=run.warn)  # fmt: skip
             if run.net.steps_under_way > 1:
                 run.say("note: an asynchronous pipeline is emptied for a checkpoint, which changes the training: only runs "
                         "with checkpoints after the same steps, as by --checkpoint-steps, equal each other")  # fmt: skip
 
     def start(self):
-        run, begins = self.run, checkpoints.same_folder(self.directory, self.resume)
         if not self.resume:
             return
-        begun = time.monotonic()
+        run, begins, begun = self.run, checkpoints.same_folder(self.directory, self.resume), time.monotonic()
         found = newest(run.grid.comm, self.resume, run.warn)
         if found is None and not begins:
             raise UserError(checkpoints.nothing_in(self.resume))
         if found is None:
-            run.say(f"no checkpoint in {self.resume} yet: training begins")
-            return
+            return run.say(f"no checkpoint in {self.resume} yet: training begins")
         for note in checkpoints.compared(found.manifest, run.settings):
             run.say(f"note: {note}")
         if validation := run.participants.get("validation"):

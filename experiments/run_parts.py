@@ -6,8 +6,9 @@ down or observes the network stands in front, `Times` at the end, so that it tim
 
 import sys
 from collections import defaultdict
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from functools import partial, reduce
+from itertools import pairwise
 from operator import or_
 
 from mpi4py import MPI
@@ -31,10 +32,8 @@ PROBES = 3  # reference products between two steps: 0.2 milliseconds in all
 
 
 class RunPart:
-    """Something that is added to a training; in this base class nothing happens. All ranks call its methods together.
-
-    `before`, `start`, `between` and `before_step` are called in the order of the list, the others in reverse order.
-    """
+    """Something that is added to a training; in this base class nothing happens. All ranks call its methods together. `before`,
+    `start`, `between` and `before_step` are called in the order of the list, the others in reverse order."""
 
     def before(self, run):
         """Called once the network is on its grid, before anything else. run: the Run, whose attributes say all there is."""
@@ -70,73 +69,42 @@ class RunPart:
         """Called when the report is written: for what is said or written after it."""
 
 
-@dataclass
-class Progress:
-    """How far a run has come: the losses of all turns, the epochs that are complete, how many losses came before this epoch."""
+class Run:
+    """A training on this rank, whose loop calls `begin`, `step` for each minibatch, `after`, `report` and `close`.
 
-    losses: list = field(default_factory=list)
-    epochs: int = 0
-    in_epoch: int = 0
+    net: a ParallelSequential with memory. loss, optimizer: such as MSE() and SGD(net, lr=0.1); a Protocol may take the
+    optimizer's place. reader: brings samples to the ranks, such as READERS["each"](net, part). steps, per_epoch: how many there
+    are in all, counted from the very start, and in an epoch. parts: RunParts that are added. grid, workers: of all ranks, where
+    a protocol trains several workers. say: told a line about what happens; by default rank 0 prints it.
+
+    | attributes                      | what parts may find and change there                                                |
+    |---------------------------------|-------------------------------------------------------------------------------------|
+    | losses, epochs, in_epoch        | all losses so far, complete epochs, and how many losses came before this epoch      |
+    | begun, number, first            | the step with which this process begins, its steps so far, and those for warming up |
+    | stop, failure                   | whether to end before the last step; what `close` raises in the end, or None        |
+    | participants, settings, value   | of a checkpoint: {name: participant}, what a later run compares, the lowest is best |
+    | written                         | {kind: path} of the files that the run has written                                  |
+    """
+
+    def __init__(self, net, loss, optimizer, reader, steps, per_epoch, parts=(), grid=None, workers=None, say=None):
+        nothing = None if MPI.COMM_WORLD.rank == 0 else lambda *_: None
+        self.say, self.warn = say or nothing or print, nothing or partial(print, file=sys.stderr, flush=True)
+        self.net, self.loss, self.optimizer, self.parts = net, loss, optimizer, list(parts)
+        self.grid, self.workers = grid or net.grid, workers or one_worker(net.grid)[1]
+        self.reader, self.steps, self.per_epoch = MicroBatchReader(reader), steps, per_epoch
+        self.trainer, self.losses, self.epochs, self.in_epoch = net.trainer(loss, optimizer), [], 0, 0
+        held = optimizer if isinstance(optimizer, Protocol) else OptimizerState(net, optimizer)
+        self.participants, self.settings, self.written = states_of(net) | {"protocol": held, "progress": self}, {}, {}
+        self.begun, self.number, self.stop, self.moves, self.value, self.failure = net.step, 0, False, False, None, None
+        self.memory, self.devices = report.memory(net, optimizer, self.grid), report.devices(self.grid)
 
     def state(self):
+        """What a checkpoint needs of it: how far it has come."""
         return State(numbers={"epochs": self.epochs, "in_epoch": self.in_epoch}, logs={"losses": self.losses})
 
     def load(self, state):
         self.losses = state.logs["losses"].tolist()
         self.epochs, self.in_epoch = state.numbers["epochs"], state.numbers["in_epoch"]
-
-
-class Run:
-    """A training on this rank, whose loop calls `begin`, `step` for each minibatch, `after`, `report` and `close`.
-
-    Parameters
-    ----------
-    net : ParallelSequential
-        The network, with memory.
-    loss, optimizer
-        Such as MSE() and SGD(net, lr=0.1); a Protocol may take the optimizer's place.
-    reader : Reader
-        What brings samples to the ranks, such as READERS["each"](net, part).
-    steps, per_epoch : int
-        How many steps there are in all, counted from the very start, and in an epoch.
-    parts : list of RunPart
-        What is added.
-    grid, workers
-        Of all ranks, where a protocol trains several workers.
-    say, warn : function
-        Told a line about what happens, and what must be said in any case; by default rank 0 prints them.
-
-    Attributes
-    ----------
-    losses : list of float
-        The losses that are known, of all steps since the very start.
-    begun, number, first : int
-        The step with which this process begins, how many it has taken, and how many of them are for warming up.
-    stop, failure
-        Whether to end before the last step; what `close` raises when all results are written, or None.
-    participants, settings, value
-        What a checkpoint holds, {name: participant}, and what a later run compares; the lowest value is the best checkpoint.
-    written : dict
-        {kind: path} of the files that the run has written.
-    """
-
-    def __init__(self, net, loss, optimizer, reader, steps, per_epoch, parts=(), grid=None, workers=None, say=None, warn=None):
-        first_rank = MPI.COMM_WORLD.rank == 0
-        self.say = say or (print if first_rank else lambda *_: None)
-        self.warn = warn or (partial(print, file=sys.stderr, flush=True) if first_rank else lambda *_: None)
-        self.net, self.loss, self.optimizer, self.parts = net, loss, optimizer, list(parts)
-        self.grid, self.workers = grid or net.grid, workers or one_worker(net.grid)[1]
-        self.reader, self.steps, self.per_epoch = MicroBatchReader(reader), steps, per_epoch
-        self.trainer, self.progress = net.trainer(loss, optimizer), Progress()
-        held = optimizer if isinstance(optimizer, Protocol) else OptimizerState(net, optimizer)
-        self.participants = states_of(net) | {"protocol": held, "progress": self.progress}
-        self.settings, self.written = {}, {}
-        self.begun, self.number, self.stop, self.moves, self.value, self.failure = net.step, 0, False, False, None, None
-        self.memory, self.devices = report.memory(net, optimizer, self.grid), report.devices(self.grid)
-
-    @property
-    def losses(self):
-        return self.progress.losses
 
     def begin(self):
         """Let the parts prepare themselves, and go on from a checkpoint if one of them knows one. Collective."""
@@ -156,13 +124,11 @@ class Run:
             part.between(step)
 
     def step(self, indices, step=None, samples=None):
-        """A training step on a global minibatch. Collective over the grid of the network.
-
-        indices: of its samples. step: its number, by default that of the network. samples: of the minibatches of all workers.
-        """
+        """A training step on a global minibatch, of these samples. Collective over the grid of the network. step: its number,
+        by default that of the network. samples: of the minibatches of all workers."""
         step = self.net.step if step is None else step
         ended = -(-self.steps // self.per_epoch) if step + 1 == self.steps else (step + 1) // self.per_epoch
-        epoch_ends = ended > self.progress.epochs
+        epoch_ends = ended > self.epochs
         for part in self.parts:
             part.before_step(step)
         self.losses.extend(self.trainer.step(self.reader.parts(indices, self.net.micro_batches), len(indices)))
@@ -172,8 +138,8 @@ class Run:
         for part in reversed(self.parts):
             part.after_step(step, len(indices) if samples is None else samples)
         if epoch_ends:
-            recent = self.losses[self.progress.in_epoch :]
-            self.progress.in_epoch, self.progress.epochs = len(self.losses), ended
+            recent = self.losses[self.in_epoch :]
+            self.in_epoch, self.epochs = len(self.losses), ended
             values = {"mean loss": sum(recent) / len(recent)}
             for part in reversed(self.parts):
                 part.after_epoch(ended, values)
@@ -229,10 +195,8 @@ class Lines(RunPart):
 
 
 class Times(RunPart):
-    """The seconds of the steps behind the first few, what was sent in them, and what else used the machine.
-
-    core_speed: whether to measure between the steps how long a reference product takes on this core.
-    """
+    """The seconds of the steps behind the first few, what was sent in them, and what else used the machine. core_speed: whether
+    to measure between the steps how long a reference product takes on this core."""
 
     def __init__(self, core_speed=False):
         self.probe = partial(core_seconds, PROBES) if core_speed else None
@@ -243,8 +207,8 @@ class Times(RunPart):
         self.clock = self.run.net.grid.tally.clock.now
         for measuring in (self.run.net.grid.tally, self.run.net.reduction, self.run.reader):
             measuring.clear()
-        self.seconds, self.reference, self.samples, self.watch = [], [], 0, Watch()
-        self._before = self.probe and self.probe()
+        self.seconds, self.samples, self.watch = [], 0, Watch()
+        self.probes = [self.probe()] if self.probe else []  # before the first step and after each
 
     def before_step(self, step):
         if self.run.number == self.run.first:
@@ -255,9 +219,7 @@ class Times(RunPart):
         self.seconds.append(self.clock() - self._begun)
         self.samples += samples
         if self.probe:
-            after = self.probe()
-            self.reference.append((self._before + after) / 2)
-            self._before = after
+            self.probes.append(self.probe())
 
     def after(self):
         self.watched, self.peak = self.watch.seen(), report.peak_memory()  # before results are gathered
@@ -268,7 +230,8 @@ class Times(RunPart):
         found = report.time_and_bytes(grid, self.seconds, self.run.reader.seconds, self.peak)
         lost = getattr(self.run.optimizer, "lost", 0)  # workers: what the dead took of the machine is not known
         load = None if lost else load_of_job(grid.comm, self.watched)
-        core = report.core_speed(grid, self.seconds, self.reference) if self.probe else None
+        reference = [(before + after) / 2 for before, after in pairwise(self.probes)]
+        core = report.core_speed(grid, self.seconds, reference) if self.probe else None
         if found is None:
             return None
         self.found = found | {
@@ -286,29 +249,35 @@ class Times(RunPart):
                 self.run.say(f"note: while steps were timed, {words}")
 
 
-class LayerTable(RunPart):
-    """A table of the milliseconds of each layer in a step, the mean over the ranks: forward, backward, communication."""
+class Observing(RunPart):
+    """Opens `observer(net)`, a context manager, behind the first few steps; closes it after `steps` more, or at the end."""
+
+    steps = None
 
     def before(self, run):
         super().before(run)
-        self.profile, self.steps = Profile(run.net), None
+        self.observed, self.opened = self.observer(run.net), ExitStack()
 
     def start(self):
         self.after_step(None, 0)
 
     def after_step(self, step, samples):
-        if self.steps is not None:
-            self.steps += 1
-        elif self.run.number == self.run.first:
-            self.profile.__enter__()
-            self.steps = 0
+        if self.run.number == self.run.first:
+            self.opened.enter_context(self.observed)
+        elif self.steps and self.run.number == self.run.first + self.steps:
+            self.opened.close()
 
     def after(self):
-        if self.steps is not None:
-            self.profile.__exit__(None, None, None)
+        self.opened.close()
+
+
+class LayerTable(Observing):
+    """A table of the milliseconds of each layer in a step, the mean over the ranks: forward, backward, communication."""
+
+    observer = Profile
 
     def report(self):
-        self.rows = self.profile.rows(self.steps or 0)
+        self.rows = self.observed.rows(max(0, self.run.number - self.run.first))
         return self.rows is not None and {"layers": self.rows}
 
     def close(self):
@@ -326,36 +295,20 @@ class LayerTable(RunPart):
                             for layer, kind, *of in rows]))  # fmt: skip
 
 
-class Timeline(RunPart):
+class Timeline(Observing):
     """A timeline of all ranks, of `steps` steps behind the first few, for ui.perfetto.dev. path: of the JSON file."""
 
     def __init__(self, path, steps=STEPS):
         self.path, self.steps = path, steps
 
-    def before(self, run):
-        super().before(run)
-        self.trace, self.opened = Trace(run.net, self.steps), False
-
-    def start(self):
-        self.after_step(None, 0)
+    def observer(self, net):
+        return Trace(net, self.steps)
 
     def wants_losses(self):  # it begins and ends in step
         return self.run.number + 1 in (self.run.first, self.run.first + self.steps)
 
-    def after_step(self, step, samples):
-        if self.run.number == self.run.first:
-            self.trace.__enter__()
-            self.opened = True
-        elif self.run.number == self.run.first + self.steps:
-            self.after()
-
-    def after(self):
-        if self.opened:
-            self.trace.__exit__(None, None, None)
-            self.opened = False
-
     def report(self):
-        self.found = self.trace.timeline()
+        self.found = self.observed.timeline()
         return {}
 
     def close(self):

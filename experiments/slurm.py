@@ -36,10 +36,8 @@ GO_ON = "train", "sweep", "supervise"  # programs of gridgrad that save what the
 LAUNCHERS = "pmi2", "pmix", "srun", "mpiexec"
 OF_SITES = "partition", "account", "qos", "constraint", "mem"  # options that a site may have a value for
 OF_QUEUES = "time", *OF_SITES, "gpus", "directive"  # options of batch systems
-SHORT = (
-    "site", "system", "kind", "out", "dry_run", "nodes", "ranks_per_node", "cores", "time", "partition", "account", "gpus",
-    "parts",
-)  # fmt: skip
+SHORT = ("site", "system", "kind", "out", "dry_run", "nodes", "ranks_per_node", "cores", "time", "partition", "account", "gpus",
+         "parts")  # fmt: skip # what --help shows without `all`
 OF_KINDS = {"warn": ("requeue", 300), "restarts": ("requeue", 20), "parts": ("array", 4)}  # option: its kind and default
 CLOCK = re.compile(r"(\d{1,7}):([0-5]?\d):([0-5]?\d)", re.ASCII)  # hours, minutes, seconds
 DAYS = re.compile(r"(\d{1,5})-([01]?\d|2[0-3])(?::([0-5]?\d))?(?::([0-5]?\d))?", re.ASCII)
@@ -164,23 +162,15 @@ def gpus_wanted(args, program, site):
     """GPUs of a node that the job asks for. program: the name of one of gridgrad, and its options; [] for another one."""
     if args.gpus or not program:
         return args.gpus or 0
-    name, *arguments = program
-    if name == "sweep":
-        runs = {(point.settings.get("device") or "cpu", point.ranks) for point in points_of(arguments)}
-    else:
-        given, _ = among([word for word in arguments if word != "--"], "device")  # supervise has it behind --
-        runs = {(given.device or "cpu", args.nodes * args.ranks_per_node)}
-    return max(gpus_used(device, ranks, args.ranks_per_node, site) for device, ranks in runs)
+    given, _ = among([word for word in program[1:] if word != "--"], "device")  # supervise has it behind --
+    runs = {(point.settings.get("device"), point.ranks) for point in points_of(program)}
+    runs = runs or {(given.device, args.nodes * args.ranks_per_node)}
+    return max(gpus_used(device or "cpu", ranks, args.ranks_per_node, site) for device, ranks in runs)
 
 
-def points_of(arguments):
-    """The points of a sweep with these arguments."""
-    return module("sweep").study_of(parser_of("sweep").parse_args(arguments)).points
-
-
-def largest_run(program):
-    """The most ranks of a run of a sweep; None for another program. program: its name, and its options."""
-    return max(point.ranks for point in points_of(program[1:])) if program[:1] == ["sweep"] else None
+def points_of(program):
+    """The points of a sweep, none of another program. program: its name and its options."""
+    return module("sweep").study_of(parser_of("sweep").parse_args(program[1:])).points if program[:1] == ["sweep"] else ()
 
 
 def gpus_used(device, ranks, each, site):
@@ -235,16 +225,25 @@ def job_of(args):
         serial = starts_jobs([name, *arguments])  # which also knows whether there is such a study
     site = site_of(args)
     check_kind(args, name, arguments, ours, site)
+    if ours and args.kind == "requeue" and name == "train":
+        given, _ = among(arguments, "checkpoint", "resume")
+        if given.checkpoint is None:
+            raise ValueError("a job that is requeued goes on from a checkpoint: add --checkpoint DIR behind train")
+        if given.resume not in (None, given.checkpoint):
+            raise ValueError(f"--resume {given.resume} would always go on from there: leave it out, to go on from --checkpoint "
+                             f"{given.checkpoint}")  # fmt: skip
+        arguments += [] if given.resume else ["--resume", given.checkpoint]
     if ours:
-        if args.kind == "requeue" and name == "train":
-            arguments += resume_words(arguments)
         check_job([name, *arguments], ranks)
     gpus = gpus_wanted(args, [name, *arguments] if ours else [], site)
     site = completed(site, args, gpus)
     if args.mpi not in (None, "mpiexec") and site.system != "slurm":
         raise ValueError(f"--mpi {args.mpi} is for srun, which --system {site.system} does not have: use --mpi mpiexec")
-    folder, python = args.folder or (None if site.folder else os.getcwd()), site.python or sys.executable
-    gather = gather_command(arguments, args.parts, python) if args.kind == "array" else ""
+    folder, python, gather = args.folder or (None if site.folder else os.getcwd()), site.python or sys.executable, ""
+    if args.kind == "array":  # what puts the files of all parts together
+        out = Path(among(arguments, "out")[0].out or "results/sweep.jsonl")
+        files = f"{shlex.quote(str(out.with_suffix('')))}-*-of-{args.parts}{shlex.quote(out.suffix) if out.suffix else ''}"
+        gather = f"{shlex.join([python, *words_of('sweep'), '--out', str(out), '--gather'])} {files}"
     if args.kind == "requeue" and site.system == "mpirun":
         words, arguments, serial = words_of("supervise"), supervised(arguments, args), True
     library = args.library or ("openmpi" if MPI.get_vendor()[0] == "Open MPI" else "mpich")
@@ -253,31 +252,12 @@ def job_of(args):
         fitting = "srun" if site.launcher[0] == "srun" else "mpiexec"
     if words[-1].endswith(".py") and folder != os.getcwd():
         words[-1] = str(Path(name).absolute())  # the job runs elsewhere
+    check = [] if name == "check" else [python, *words_of("check"), "--ranks", str(ranks)]
     return BatchJob(
         site, args.kind, args.name or (title if PLAIN.accepts(title) else "job"), args.nodes, args.ranks_per_node,
         args.cores, gpus, args.time or HOUR, args.warn, args.mpi or fitting, [] if site.launcher else find_mpiexec(),
-        library == "openmpi", [python, *words, *arguments],
-        [] if name == "check" else [python, *words_of("check"), "--ranks", str(ranks)],
-        serial, folder, args.parts, args.restarts, path, gather,
+        library == "openmpi", [python, *words, *arguments], check, serial, folder, args.parts, args.restarts, path, gather,
     )  # fmt: skip
-
-
-def gather_command(arguments, parts, python):
-    """The command that puts the files of all parts of a sweep together."""
-    out = Path(among(arguments, "out")[0].out or "results/sweep.jsonl")
-    files = f"{shlex.quote(str(out.with_suffix('')))}-*-of-{parts}{shlex.quote(out.suffix) if out.suffix else ''}"
-    return f"{shlex.join([python, *words_of('sweep'), '--out', str(out), '--gather'])} {files}"
-
-
-def resume_words(arguments):
-    """The options that let `train` go on from its own checkpoints, as far as its arguments lack them."""
-    given, _ = among(arguments, "checkpoint", "resume")
-    if given.checkpoint is None:
-        raise ValueError("a job that is requeued goes on from a checkpoint: add --checkpoint DIR behind train")
-    if given.resume not in (None, given.checkpoint):
-        raise ValueError(f"--resume {given.resume} would always go on from there: leave it out, to go on from --checkpoint "
-                         f"{given.checkpoint}")  # fmt: skip
-    return [] if given.resume else ["--resume", given.checkpoint]
 
 
 def supervised(arguments, args):
@@ -296,18 +276,17 @@ def main():
         if args.out and not args.dry_run:
             check_writable(args.out)
             write_text(args.out, text, errors="surrogateescape")  # variables and folders may have names that are not UTF-8
-    asked = args.nodes * args.ranks_per_node
-    if (most := largest_run(args.program)) and 2 * most <= asked:
-        words = f"the largest run has {counted(most, 'rank')}, and the job asks for {asked}: fewer would do"
-        print(f"slurm: note: {words}", file=sys.stderr)
+    note = lambda words: print(f"slurm: note: {words}", file=sys.stderr)  # noqa: E731
+    most = max((point.ranks for point in points_of(args.program)), default=job.ranks)
+    if 2 * most <= job.ranks:
+        note(f"the largest run has {counted(most, 'rank')}, and the job asks for {job.ranks}: fewer would do")
     if args.dry_run:
         where = f"write {args.out}" if args.out else "print a script"
         print(f"{slurm_script.table(job)}\n\nThis would {where}, {text.count(chr(10))} lines, to start with "
               f"{SYSTEMS[job.system]}. Nothing was written.")  # fmt: skip
         return
     if args.site and job.site.account and not args.account:
-        words = f"the account is {job.site.account}, of the site's file: name yours with --account"
-        print(f"slurm: note: {words}", file=sys.stderr)
+        note(f"the account is {job.site.account}, of the site's file: name yours with --account")
     print(f"{args.out} written: look through it, then {SYSTEMS[job.system]} {args.out}" if args.out else text.rstrip())
 
 

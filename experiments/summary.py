@@ -87,12 +87,10 @@ def products(net, batch_size):
 def ways(product, table):
     """{name: a table that computes a product this way}, the plain call first. They include the way that `table` chooses. The
     names are "plain", tiles such as "16x64", and "groups"."""
-    if isinstance(product, ProductOverRows):
-        tables = [replace(PLAIN, group_rows=1)]
-    else:
-        tables = [replace(PLAIN, **{product.orientation: cut}) for cut in CUTS]
+    is_over_rows = isinstance(product, ProductOverRows)
+    cuts = [{"group_rows": 1}] if is_over_rows else [{product.orientation: cut} for cut in CUTS]
     found = {}
-    for one in (PLAIN, *tables, table):
+    for one in (PLAIN, *(replace(PLAIN, **cut) for cut in cuts), table):
         found.setdefault(choice(product, one), one)
     return found
 

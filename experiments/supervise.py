@@ -19,7 +19,6 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
@@ -59,25 +58,8 @@ def options():
     return parser
 
 
-def checkpoint_of(arguments):
-    """The folder that options of train name for checkpoints. ValueError for options that do not suit."""
-    known, _ = among(arguments, "checkpoint", "resume", "grid")
-    if not known.checkpoint:
-        raise ValueError("the training can not go on without checkpoints: give train the option --checkpoint DIR")
-    if known.resume is not None:
-        raise ValueError("train is told to resume from the folder of --checkpoint: leave --resume out")
-    if known.grid is not None:
-        raise ValueError("the grid may change from start to start: give --grid to supervise, in front of --, and not to train")
-    return Path(known.checkpoint)
-
-
-def grids_of(texts):
-    """[{axis: size} or AUTO] of the texts of --grid. ValueError for one that is no grid."""
-    return [AUTO if text == AUTO else parse_grid(text) for text in texts]
-
-
 def fitting(grids, ranks):
-    """(the grid to use on so many ranks, as a text; how many of them it has); None if there is none."""
+    """(the grid to use on so many ranks, as a text; how many of them it has); None if there is none. grids: dicts or AUTO."""
     for sizes in grids:
         if sizes == AUTO:
             return AUTO, ranks
@@ -108,21 +90,24 @@ def say(line):
     print(f"supervise, {time.strftime('%Y-%m-%d %H:%M:%S')}: {line}", file=sys.stderr, flush=True)
 
 
-@dataclass
 class Supervisor:
-    """Starts one training until it is complete."""
+    """Starts the training of some options until it is complete. OSError or ValueError for options that do not suit."""
 
-    command: list  # the words that start a rank, without the grid
-    folder: Path  # of the checkpoints
-    grids: list  # see `fitting`
-    ranks: int | None  # at most so many; None stands for all slots of the nodes
-    nodes: dict  # {name: slots}; {} for this machine alone
-    ask: str  # the command that asks one
-    retries: int
-    wait: float
-    halt: Path | None
-    jobs: Foreground = field(default_factory=Foreground)
-    starts: list = field(default_factory=list)  # rows of the table at the end
+    def __init__(self, args):
+        self.nodes = start_ranks.nodes_in(args.nodes) if args.nodes else start_ranks.nodes_of_allocation()
+        slots = sum(self.nodes.values())  # of {name: slots}; {} for this machine alone
+        self.folder, self.grids, self.ranks = training_of(args, slots)
+        if self.ranks is None and not self.nodes:
+            raise ValueError("how many ranks? Give --ranks N, or --grid with the sizes of its axes")
+        if self.nodes and self.ranks and self.ranks > slots:
+            raise ValueError(
+                f"{self.ranks} ranks do not fit in the {slots} slots of the nodes: ask for fewer, or name more nodes"
+            )
+        find_mpiexec()
+        self.command = [sys.executable, *as_module(TRAIN), *args.arguments, "--resume", str(self.folder)]  # without the grid
+        self.halt, self.ask = args.halt and Path(args.halt), args.ask or (SSH if args.nodes else SRUN)
+        self.retries, self.wait, self.jobs = args.retries, args.wait, Foreground()
+        self.starts = []  # rows of the table at the end
 
     def run(self):
         """Start the training until it is complete or must not be started any more; returns the status to exit with."""
@@ -153,16 +138,6 @@ class Supervisor:
             if self.starts:
                 print(table(self.starts), file=sys.stderr, flush=True)
 
-    def _wait_for_lock(self):
-        """Wait until the job before has left the folder. A file server may take a while to see that a node is gone."""
-        end = time.monotonic() + LEASE
-        while self.starts and time.monotonic() < end and not self.jobs.signalled:
-            try:
-                lock(self.folder).release()
-                return
-            except (OSError, ValueError):
-                self.jobs.pause(1)
-
     def _start(self):
         """Run the job once, on the nodes that answer; returns its status, 1 if too few are left."""
         living = start_ranks.answering(self.nodes, self.ask) if self.nodes else {}
@@ -177,7 +152,13 @@ class Supervisor:
         grid, ranks = chosen
         placed = start_ranks.launcher_options(find_mpiexec()[0], living, ranks) if self.nodes else []
         say(f"{counted(ranks, 'rank')}, {grid}{' on ' + ', '.join(living) if living else ''}")
-        self._wait_for_lock()
+        end = time.monotonic() + LEASE
+        while self.starts and time.monotonic() < end and not self.jobs.signalled:  # until the job before has left the folder
+            try:
+                lock(self.folder).release()
+                break
+            except (OSError, ValueError):  # a file server may take a while to see that a node is gone
+                self.jobs.pause(1)
         completed, began = time_of(self.folder / COMPLETE), time.monotonic()
         status = self.jobs.run(ranks, [*self.command, "--grid", grid], placed)
         step = newest_step(self.folder)
@@ -197,7 +178,14 @@ def training_of(args, slots=None):
         raise ValueError("name the training behind --, such as supervise --ranks 4 -- train --checkpoint DIR")
     if args.program != TRAIN:
         raise ValueError(f"only {TRAIN} has checkpoints from which it can be started again, not {args.program}")
-    folder, grids = checkpoint_of(args.arguments), grids_of(args.grid or ())
+    given, _ = among(args.arguments, "checkpoint", "resume", "grid")
+    if not given.checkpoint:
+        raise ValueError("the training can not go on without checkpoints: give train the option --checkpoint DIR")
+    if given.resume is not None:
+        raise ValueError("train is told to resume from the folder of --checkpoint: leave --resume out")
+    if given.grid is not None:
+        raise ValueError("the grid may change from start to start: give --grid to supervise, in front of --, and not to train")
+    grids = [AUTO if text == AUTO else parse_grid(text) for text in args.grid or ()]
     if args.ask and "{node}" not in args.ask:
         raise ValueError(f"--ask '{args.ask}' does not say where the name of the node stands: put {{node}} there")
     ranks = args.ranks or (prod(grids[0].values()) if grids and grids[0] != AUTO else None)
@@ -206,7 +194,7 @@ def training_of(args, slots=None):
     if grids and (ranks or slots) and fitting(grids, ranks or slots) is None:
         words = counted(ranks or slots, "rank")
         raise ValueError(f"none of the grids fits on {words}: name one that does with --grid, or more ranks")
-    return folder, grids, ranks
+    return Path(given.checkpoint), grids, ranks
 
 
 def check_job(args, ranks):
@@ -216,25 +204,10 @@ def check_job(args, ranks):
     programs.check_job([TRAIN, *args.arguments, "--resume", str(folder)], wanted or ranks)
 
 
-def supervisor(args):
-    """The Supervisor that the options ask for. OSError or ValueError for options that do not suit."""
-    nodes = start_ranks.nodes_in(args.nodes) if args.nodes else start_ranks.nodes_of_allocation()
-    slots = sum(nodes.values())
-    folder, grids, ranks = training_of(args, slots)
-    if ranks is None and not nodes:
-        raise ValueError("how many ranks? Give --ranks N, or --grid with the sizes of its axes")
-    if nodes and ranks and ranks > slots:
-        raise ValueError(f"{ranks} ranks do not fit in the {slots} slots of the nodes: ask for fewer, or name more nodes")
-    find_mpiexec()
-    command = [sys.executable, *as_module(TRAIN), *args.arguments, "--resume", str(folder)]
-    halt, ask = args.halt and Path(args.halt), args.ask or (SSH if args.nodes else SRUN)
-    return Supervisor(command, folder, grids, ranks, nodes, ask, args.retries, args.wait, halt)
-
-
 def main():
     args = options().parse_args()
     with user_input():
-        status = supervisor(args).run()
+        status = Supervisor(args).run()
     sys.exit(status)
 
 

@@ -15,7 +15,8 @@ import signal
 import sys
 import time
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from math import inf
 from pathlib import Path
 
 from tqdm import tqdm
@@ -32,50 +33,37 @@ from gridgrad.parallel.job.run import CHECKPOINTED, UserError, run_launcher
 from gridgrad.parallel.prediction import machine as machines
 
 TIMEOUT = 600  # seconds that a run may take
+BAR = "run {n_fmt} of {total_fmt} |{bar}|{postfix}"
 APART = 30  # seconds between two lines about progress in a log
 GOES_ON = "what is done is kept, and the same command line goes on from here"
 
 
 def sweep(study, out, timeout=TIMEOUT, part=(1, 1), anew=False):
-    """Do the runs of one part of a Study that `out` does not have yet; it must be locked.
-
-    part: (I, N), every N-th point, or job with turns, from the I-th on. anew: also repeat what `out` has.
-    Returns (runs that were done now, all runs of the part).
-    """
+    """Do the runs of one part of a Study that `out` does not have yet; it must be locked. part: (I, N), every N-th point, or
+    job with turns, from the I-th on. anew: also repeat what `out` has. Returns (runs that were done now, all runs of the
+    part)."""
     groups, file = study.groups[part[0] - 1 :: part[1]], runs.StudyFile(out, study, environment.here(), anew)
-    deadline = time.monotonic() + 60 * study.minutes if study.minutes else float("inf")
+    start = said = time.monotonic()
+    deadline = start + 60 * study.minutes if study.minutes else inf
     done, before = file.runs, len(file.runs)
     longest = lambda point: max((one["took"] for one in runs.by_point(done).get(point.key, [])), default=0)  # noqa: E731
     fits = lambda group: time.monotonic() + sum(map(longest, group)) <= deadline  # noqa: E731
-    progress = Progress(before, before + runs.fewest_left(groups, study, done), deadline)
-    with progress.bar:
+    total = before + runs.fewest_left(groups, study, done)
+    with tqdm(total=total, initial=before, disable=not sys.stderr.isatty(), bar_format=BAR) as bar:
         for group in runs.rounds(groups, study, done, fits):
             repeat = runs.next_repeat(group, study, done)
             for point, record in zip(group, runs.records_of(group, repeat, timeout, study.seed(repeat), study.turns)):
                 file.add(record | records.tags(study, point))
-            progress.show(len(done), len(done) + runs.fewest_left(groups, study, done))
+            now, left = time.monotonic(), runs.fewest_left(groups, study, done)
+            seconds = min((now - start) / (len(done) - before) * left, max(0.0, deadline - now))
+            words = f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
+            bar.n, bar.total = len(done), len(done) + left
+            bar.set_postfix_str(words)
+            if bar.disable and now - said >= APART:  # in a log
+                said = now
+                print(f"sweep: run {bar.n} of {bar.total}, {words}", file=sys.stderr, flush=True)
     file.end()
     return len(done) - before, len(done)
-
-
-class Progress:
-    """Says on stderr which run of how many is done, and how long the rest takes: a bar on a terminal, in a log some lines."""
-
-    def __init__(self, done, total, deadline):
-        self.before, self.start, self.deadline = done, time.monotonic(), deadline
-        self.said, is_log = self.start, not sys.stderr.isatty()
-        self.bar = tqdm(total=total, initial=done, disable=is_log, bar_format="run {n_fmt} of {total_fmt} |{bar}|{postfix}")
-
-    def show(self, done, total):
-        """Called when some runs are done."""
-        now = time.monotonic()
-        left = min((now - self.start) / (done - self.before) * (total - done), max(0.0, self.deadline - now))
-        words = f"{left / 60:.0f} min left" if left >= 90 else f"{left:.0f} s left"
-        self.bar.total, self.bar.n = total, done
-        self.bar.set_postfix_str(words)
-        if self.bar.disable and now - self.said >= APART:
-            self.said = now
-            print(f"sweep: run {done} of {total}, {words}", file=sys.stderr, flush=True)
 
 
 def gather(files, out):
@@ -115,10 +103,8 @@ def variation(text):
 
 def value_of(text):
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(text)
-        except ValueError:
-            pass
     return {"true": True, "false": False}.get(text, text)
 
 
@@ -189,10 +175,8 @@ def options():
     return parser
 
 
-SHORT = (
-    "out", "csv", "dataset", "nets", "ranks", "schemes", "grids", "weak", "batch_size", "vary", "metric", "baseline", "turns",
-    "dry_run", "machine", "predict",
-)  # fmt: skip # what --help shows without `all`
+SHORT = ("out", "csv", "dataset", "nets", "ranks", "schemes", "grids", "weak", "batch_size", "vary", "metric", "baseline",
+         "turns", "dry_run", "machine", "predict")  # fmt: skip # what --help shows without `all`
 
 
 def study_of(args):
@@ -272,7 +256,7 @@ def main():
         following = f"; next: gridgrad plot speedup {out}" if 1 in args.predict else ""  # it draws speedups
         return finish(args, out, f"{write_predictions(wanted, machine, args, [])}{following}")
     if args.part[1] > 1:
-        out = args.out = str(records.part_name(out, args.part))
+        out = args.out = str(Path(out).with_stem(f"{Path(out).stem}-{args.part[0]}-of-{args.part[1]}"))
     signal.signal(signal.SIGUSR1, stop)
     with runs.locked(out):
         try:
@@ -300,7 +284,7 @@ def finish(args, out, words, with_page=True):
             write_text(args.csv, tidy.text(found))
             print(f"{args.csv} written")
         if args.export:
-            print(export.write(*args.export, found))
+            print(export.KINDS[args.export[0]](args.export[1], found))
         if found and with_page and args.part[1] == 1:
             from gridgrad.experiments.scaling import page  # which takes longer to import than all else
 

@@ -7,7 +7,6 @@ Every grid trains the same network on the same minibatches: compare `final_loss`
 """
 
 import contextlib
-import sys
 from functools import partial
 
 import numpy as np
@@ -50,17 +49,11 @@ def check_job(args, ranks):
     """Raise ValueError for options that a job of so many ranks would refuse before it reads data."""
     train_setup.complete(args, ranks)
     checked_names(args.device, ranks)
-    if args.grid != "auto":
-        check_places(args.grid, parse_grid(args.grid), ranks)
-    check_network(args, ranks)
-
-
-def check_network(args, ranks):
-    """Raise ValueError if the grid, the plan or the shares do not fit the network; no plan with stages is checked."""
+    sizes = {"batch": ranks} if args.grid == "auto" else parse_grid(args.grid)
+    check_places(args.grid, sizes, ranks)
     with contextlib.suppress(OSError):  # the data, on which the network depends, may not be on this machine
         data = datasets.load(args.dataset, args.data_dir)
         net = network_names.build(args.net, data.sample_shape, data.outputs, args.seed, args.dtype)
-        sizes = {"batch": ranks} if args.grid == "auto" else parse_grid(args.grid)
         train_setup.check_grid(sizes, net)
         train_setup.check_batch(args, len(data.train) - round(len(data.train) * (args.validation or 0)))
         shares = shares_of(args.shares, None if args.grid == "auto" else sizes) if args.shares not in (None, "auto") else None
@@ -77,7 +70,6 @@ def training(args):
     """Train as the options say. A generator that yields after each step, where another training may take its turn."""
     comm = MPI.COMM_WORLD
     say = print if comm.rank == 0 and not args.quiet else lambda *_: None
-    warn = partial(print, file=sys.stderr, flush=True) if comm.rank == 0 else lambda *_: None
     np.seterr(all="ignore")  # a loss that is not finite is found and named below
     with user_input():
         train_setup.complete(args, comm.size)
@@ -117,7 +109,7 @@ def training(args):
     reader, test_batch = READERS[args.reader], train_setup.evaluation_batch(args, serial)
     own, test_reader = train_setup.held(protocol, train, args.seed), reader(net, data.test)
     parts = parts_of(args, signals, train_setup.handicap(args, comm), train, held_out, data, test_batch, (serial, balance))
-    run = Run(net, loss, protocol, reader(net, own), steps, per_epoch, parts, grid, workers, say, warn)
+    run = Run(net, loss, protocol, reader(net, own), steps, per_epoch, parts, grid, workers, say)
     run.settings = checkpoints.settings_of(args, net, original, len(train), steps, content)
     for line in train_setup.lines(args, data, train, held_out, run, balance):
         say(line)
@@ -136,7 +128,7 @@ def training(args):
     if protocol.lost:  # there is no job of all ranks any more: the first worker reports what it has
         if workers.rank:
             end_after_death(0)
-        warn(f"{protocol.lost} of {workers.size} workers died; the others went on")
+        run.warn(f"{protocol.lost} of {workers.size} workers died; the others went on")
         run.grid, comm = net.grid, net.grid.comm
     check_finite(net)
     found = run.report()
@@ -176,24 +168,11 @@ def training(args):
 def summary(args, data, grid, run, losses):
     """What a report says of any run, a dict on rank 0; the parts of the run add to it."""
     return losses and {
-        "program": "train",
-        "settings": vars(args),
-        "dataset": data.name,
-        "synthetic": data.synthetic,
-        "net": args.net,
-        "features": data.features,
-        "outputs": data.outputs,
-        "plan": run.net.plan,
-        "protocol": args.protocol,
-        "reduction": str(run.net.reduction),
-        "versions": report.versions(),
-        "steps": len(losses),
-        "loss": losses,
-        "final_loss": losses[-1],
-        "P": grid.size,
-        "grid": str(grid),
-        "rebalancing": None,
-    }
+        "program": "train", "settings": vars(args), "dataset": data.name, "synthetic": data.synthetic, "net": args.net,
+        "features": data.features, "outputs": data.outputs, "plan": run.net.plan, "protocol": args.protocol,
+        "reduction": str(run.net.reduction), "versions": report.versions(), "steps": len(losses), "loss": losses,
+        "final_loss": losses[-1], "P": grid.size, "grid": str(grid), "rebalancing": None,
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

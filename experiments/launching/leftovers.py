@@ -47,44 +47,33 @@ def segments(mark):
 
 def clean_up(mark, launcher, files):
     """Kill the processes of a job and delete its files: `files`, a {path: inode}, and those that its processes have now.
-
-    launcher: the process id of its mpiexec, 0 if it is not known.
-    """
-    files = files | segments(mark)
-    kill_processes(mark)
-    remove_session(launcher)
+    launcher: the process id of its mpiexec, 0 if it is not known."""
+    files, deadline = files | segments(mark), time.monotonic() + 10
+    while (living := processes(mark)) and time.monotonic() < deadline:
+        for pid in living:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    # Open MPI's mpiexec leaves folders behind when it is killed. A later one that happens to get the same process id would not
+    # start while they exist.
+    folder = Path(tempfile.gettempdir())
+    for session in (folder / f"ompi.{launcher}", folder / f"ompi.{platform.node()}.{os.getuid()}" / f"pid.{launcher}"):
+        shutil.rmtree(session, ignore_errors=True)
     for path in (*files, *SHARED_MEMORY.glob(f"{OURS}{mark}_*")):
         with contextlib.suppress(OSError):
             if files.get(path) in (None, path.stat().st_ino):  # no other file has got its name
                 path.unlink()
 
 
-def kill_processes(mark):
-    """Kill every process of a job and wait, for at most 10 seconds, until they are gone."""
-    deadline = time.monotonic() + 10
-    while (living := processes(mark)) and time.monotonic() < deadline:
-        for pid in living:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.02)
-
-
-def remove_session(pid):
-    """Delete the session folders that Open MPI's mpiexec, with the process id `pid`, left behind when it was killed.
-
-    A later mpiexec that happens to get the same process id would not start while they exist.
-    """
-    folder = Path(tempfile.gettempdir())
-    for session in (folder / f"ompi.{pid}", folder / f"ompi.{platform.node()}.{os.getuid()}" / f"pid.{pid}"):
-        shutil.rmtree(session, ignore_errors=True)
-
-
 def watch(mark):
     """(id of mpiexec, {path: inode} of MPI's files that a job's processes have in shared memory) until this one's input ends.
-
-    The input is the id.
-    """
-    made, launcher, files, look = made_there(), 0, {}, True
+    The input is the id."""
+    made, launcher, files, look = [], 0, {}, True
+    with contextlib.suppress(AttributeError, OSError):  # where the system does not say when a file is made there
+        libc = ctypes.CDLL(None)
+        descriptor = libc.inotify_init1(CLOSE_ON_EXEC)
+        if descriptor >= 0 and libc.inotify_add_watch(descriptor, os.fsencode(SHARED_MEMORY), CREATED) >= 0:
+            made = [descriptor]  # it can be read when a file has been made
     while True:
         if look:
             for pause in PAUSES:
@@ -97,16 +86,6 @@ def watch(mark):
             launcher = int(said)
         names = os.read(*made, 1 << 16) if made and made[0] in ready else b""
         look = not ready or any(name.encode() in names for name in LIBRARIES)
-
-
-def made_there():
-    """[a descriptor that can be read when a file has been made in shared memory], [] where the system has none."""
-    with contextlib.suppress(AttributeError, OSError):
-        libc = ctypes.CDLL(None)
-        made = libc.inotify_init1(CLOSE_ON_EXEC)
-        if made >= 0 and libc.inotify_add_watch(made, os.fsencode(SHARED_MEMORY), CREATED) >= 0:
-            return [made]
-    return []
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import uuid
-from dataclasses import dataclass
+from collections import namedtuple
 from functools import lru_cache
 from pathlib import Path
 
@@ -40,13 +40,8 @@ NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"  # of a node: never an option of a program
 LINE = re.compile(rf"({NAME})(?:(?::|\s+slots\s*=\s*)([0-9]{{1,6}}))?(?:\s.*)?")
 
 
-@dataclass
-class Finished:
-    """How a job ended, and what it printed. status: that of mpiexec, or None if the job has reached its time limit."""
-
-    status: int | None
-    stdout: str
-    stderr: str
+# How a job ended, and what it printed. status: that of mpiexec, or None if the job has reached its time limit.
+Finished = namedtuple("Finished", "status stdout stderr")
 
 
 def find_mpiexec():
@@ -103,54 +98,44 @@ def environment(ranks, mpiexec):
     one BLAS thread a rank, yielding while waiting where there are more ranks than cores, and what Open MPI needs here."""
     env = dict(os.environ)
     env.setdefault("OMP_NUM_THREADS", "1")
-    crowded = ranks > slots()
-    defaults = {}
-    if not is_open_mpi(mpiexec):
-        if crowded:  # without it a barrier of 8 ranks on 2 cores takes 10 times as long
-            defaults["MPIR_CVAR_ENABLE_HEAVY_YIELD"] = "1"
-    else:
-        if crowded:
-            defaults |= {
-                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "PRTE_MCA_hwloc_default_binding_policy": "none",
-                "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
-            }  # fmt: skip # of Open MPI 5 and of Open MPI 4
-        if os.getuid() == 0:
-            defaults |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        if Path(mpiexec).parent == Path(sys.executable).parent:  # the wheel has no drivers of cluster networks
-            defaults |= {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_mtl": "^ofi", "OMPI_MCA_osc": "^ucx"}
+    is_crowded, defaults = ranks > slots(), {}
+    if not is_open_mpi(mpiexec):  # without it a barrier of 8 ranks on 2 cores takes 10 times as long
+        return ({"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"} if is_crowded else {}) | env
+    if is_crowded:
+        defaults |= {
+            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "PRTE_MCA_hwloc_default_binding_policy": "none",
+            "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
+        }  # fmt: skip # of Open MPI 5 and of Open MPI 4
+    if os.getuid() == 0:
+        defaults |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    if Path(mpiexec).parent == Path(sys.executable).parent:  # the wheel has no drivers of cluster networks
+        defaults |= {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_mtl": "^ofi", "OMPI_MCA_osc": "^ucx"}
     return defaults | env
 
 
 def mpiexec(ranks, arguments, timeout, env=None, launcher=None):
-    """Run `python ARGUMENTS` on `ranks` ranks, wait for the end, and return a Finished.
-
-    timeout: seconds after which the job is killed. env: variables in addition. launcher: its words, by default those of
-    `find_mpiexec`. A launcher that fails before it has started any rank is started again.
-    """
+    """Run `python ARGUMENTS` on `ranks` ranks, wait for the end, and return a Finished. timeout: seconds after which the job is
+    killed. env: variables in addition. launcher: its words, by default those of `find_mpiexec`. A launcher that fails before it
+    has started any rank is started again."""
+    command = [sys.executable, *arguments]
     for _ in range(STARTS):
-        finished = _job(ranks, arguments, timeout, env, launcher or find_mpiexec())
+        process, caretaker = launch(launcher or find_mpiexec(), ranks, command, env, text=True, errors="replace")
+        finished, deadline = None, time.monotonic() + timeout
+        try:
+            # In short waits: a signal that the system hands to another thread is noticed here only when a wait ends.
+            while finished is None and time.monotonic() < deadline:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    stdout, stderr = process.communicate(timeout=min(1, timeout))
+                    finished = Finished(process.returncode, stdout, stderr)
+        finally:
+            care_no_more(caretaker, clean=finished is not None and finished.status == 0)
+            process.wait()
+        if finished is None:
+            stdout, stderr = process.communicate()
+            return Finished(None, stdout, stderr + f"\nended by the watchdog after {timeout} s")
         if finished.status == 0 or FALSE_START not in finished.stderr:
             break
     return finished
-
-
-def _job(ranks, arguments, timeout, env, launcher):
-    """Start mpiexec once and wait until it ends."""
-    process, caretaker = launch(launcher, ranks, [sys.executable, *arguments], env, text=True, errors="replace")
-    deadline, clean = time.monotonic() + timeout, False
-    try:
-        # In short waits: a signal that the system hands to another thread is noticed here only when a wait ends.
-        while time.monotonic() < deadline:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                stdout, stderr = process.communicate(timeout=min(1, timeout))
-                clean = process.returncode == 0
-                return Finished(process.returncode, stdout, stderr)
-        care_no_more(caretaker, clean)
-        stdout, stderr = process.communicate()
-        return Finished(None, stdout, stderr + f"\nended by the watchdog after {timeout} s")
-    finally:
-        care_no_more(caretaker, clean)
-        process.wait()
 
 
 def check_ended(job, what):
@@ -166,25 +151,19 @@ def printed_json(job, what):
 
 
 def launch(launcher, ranks, command, env=None, options=(), **how):
-    """Start the words of a command on so many ranks; returns (the launcher's process, the caretaker of the job).
-
-    launcher: the words of mpiexec. env, options: variables and options of the launcher, in addition. how: as for Popen.
-    The caretaker (`experiments/launching/leftovers.py`) cleans up at `care_no_more`, and when this process dies.
-    """
+    """Start the words of a command on so many ranks; returns (the launcher's process, the caretaker of the job). launcher: the
+    words of mpiexec. env, options: variables and options of the launcher, in addition. how: as for Popen. The caretaker
+    (`experiments/launching/leftovers.py`) cleans up at `care_no_more`, and when this process dies."""
     mark = uuid.uuid4().hex
-    caretaker = subprocess.Popen(
-        [sys.executable, "-I", "-S", leftovers.__file__, own_process.__file__, mark],
-        env={name: value for name, value in os.environ.items() if name != MARK},  # of a job that this one is part of
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
-        start_new_session=True, preexec_fn=go_on, bufsize=0,
-    )  # fmt: skip
+    others = {name: value for name, value in os.environ.items() if name != MARK}  # that of a job that this one is part of
+    caretaker = subprocess.Popen([sys.executable, "-I", "-S", leftovers.__file__, own_process.__file__, mark], env=others,
+                                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
+                                 start_new_session=True, preexec_fn=go_on, bufsize=0)  # fmt: skip
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     try:
-        process = subprocess.Popen(
-            [*launcher, *options, "-n", str(ranks), *command],
-            env=environment(ranks, launcher[0]) | {MARK: mark} | (env or {}),
-            start_new_session=True, preexec_fn=end_with_parent, **pipes | how,
-        )  # fmt: skip
+        env = environment(ranks, launcher[0]) | {MARK: mark} | (env or {})
+        process = subprocess.Popen([*launcher, *options, "-n", str(ranks), *command], env=env, start_new_session=True,
+                                   preexec_fn=end_with_parent, **pipes | how)  # fmt: skip
     except BaseException:
         care_no_more(caretaker, clean=True)
         raise
@@ -207,36 +186,33 @@ def care_no_more(caretaker, clean):
 
 class Foreground:
     """Starts jobs, one after another. From when it is made, signals to this process are passed on to the job that runs.
-
-    signalled: the number of the first such signal, None so far. After it no other job is started.
-    """
+    signalled: the number of the first such signal, None so far. After it no other job is started."""
 
     def __init__(self):
-        self.signalled, self._process, self._launcher, self._full = None, None, None, None
+        self.signalled = self._process = self._launcher = self._full = None
         for number in PASSED_ON:
             signal.signal(number, self._hear)
 
     def _hear(self, number, frame):
         again, self.signalled = self.signalled is not None, self.signalled or number
         if self._process:
-            self._process.send_signal(number if again else for_launcher(self._launcher, number))
+            # MPICH's mpiexec passes all of them on. At SIGTERM Open MPI's mpiexec and Slurm's srun kill the ranks, and pass
+            # SIGUSR1 on, which means the same to a training.
+            kills = Path(self._launcher).name == "srun" or is_open_mpi(self._launcher)
+            self._process.send_signal(signal.SIGUSR1 if number == signal.SIGTERM and kills and not again else number)
 
     def run(self, ranks, command, options=()):
         """Run the words of a command on `ranks` ranks without input; returns the status to exit with, after a signal that came
-        before that of a process that the signal ended. options: of the launcher, in addition.
-
-        UserError after a job that went well, but whose output could not be written.
-        """
+        before that of a process that the signal ended. options: of the launcher, in addition. UserError after a job that went
+        well, but whose output could not be written."""
         launcher = find_mpiexec()
         self._launcher = launcher[0]
         is_open_mpi(launcher[0])  # asks the launcher, which is not to be done while a signal is handled
         if self.signalled:
             return 128 + self.signalled
         process, caretaker = launch(launcher, ranks, command, options=options)  # in a session: Ctrl-C comes once, from here
-        said = [
-            threading.Thread(target=self._pass_on, args=(pipe, descriptor), daemon=True)
-            for pipe, descriptor in ((process.stdout, 1), (process.stderr, 2))
-        ]
+        outputs = (process.stdout, 1), (process.stderr, 2)
+        said = [threading.Thread(target=self._pass_on, args=output, daemon=True) for output in outputs]
         for thread in said:
             thread.start()
         self._process = process
@@ -274,43 +250,28 @@ class Foreground:
             time.sleep(min(left, 0.1))
 
 
-def for_launcher(launcher, number):
-    """The signal that a launcher, the path of a program, has to get so that its ranks get this one, or one that means the same.
-
-    MPICH's mpiexec passes all of them on. At SIGTERM Open MPI's mpiexec and Slurm's srun kill the ranks, and pass SIGUSR1 on.
-    """
-    kills = Path(launcher).name == "srun" or is_open_mpi(launcher)
-    return signal.SIGUSR1 if number == signal.SIGTERM and kills else number
-
-
 # ----- nodes
 
 
 def nodes_in(path):
-    """The nodes of a file with a line `NAME`, `NAME:SLOTS` or `NAME slots=SLOTS` for each, as launchers read them.
-
-    Text behind # is a comment. A name that stands there several times has as many slots more. OSError if the file can not be
-    read; ValueError if it is another one.
-    """
+    """The nodes of a file with a line `NAME`, `NAME:SLOTS` or `NAME slots=SLOTS` for each, as launchers read them; comments
+    begin with #. A name that stands there several times has as many slots more. OSError if the file can not be read;
+    ValueError if it is another one."""
     found = {}
     text = limits.read_limited(path, limits.longest_text()).decode(errors="replace")
     for number, line in enumerate(text.splitlines(), 1):
         if words := line.partition("#")[0].strip():
-            match = LINE.fullmatch(words)
-            if match is None:
+            if (match := LINE.fullmatch(words)) is None:
                 raise ValueError(f"{path}, line {number}: '{words}' is no node: write NAME, NAME:SLOTS or NAME slots=SLOTS")
-            name, slots = match.groups()
-            found[name] = found.get(name, 0) + int(slots or 1)
+            found[match[1]] = found.get(match[1], 0) + int(match[2] or 1)
     if not sum(found.values()):
         raise ValueError(f"{path} has no nodes: write a line with NAME:SLOTS for each")
     return found
 
 
 def nodes_of_allocation(environ=os.environ):
-    """The nodes of the Slurm allocation in which this process is, with Slurm's tasks as slots; {} outside of one.
-
-    OSError or ValueError if Slurm does not say which they are.
-    """
+    """The nodes of the Slurm allocation in which this process is, with Slurm's tasks as slots; {} outside of one. OSError or
+    ValueError if Slurm does not say which they are."""
     names, tasks = environ.get("SLURM_JOB_NODELIST"), environ.get("SLURM_TASKS_PER_NODE")
     if not names or not tasks:
         return {}
@@ -328,33 +289,24 @@ def nodes_of_allocation(environ=os.environ):
 
 
 def answering(nodes, ask):
-    """Those of some nodes that answer. ask: a command with {node} in it that succeeds if the node does.
-
-    All are asked at once, and have SECONDS to answer. This machine answers itself.
-    """
+    """Those of some nodes that answer. ask: a command with {node} in it that succeeds if the node does. All are asked at once,
+    and have SECONDS to answer. This machine answers itself."""
     here = {"localhost", platform.node(), platform.node().partition(".")[0]}
-    asked = {
-        name: subprocess.Popen(
-            [word.replace("{node}", name) for word in shlex.split(ask)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )
-        for name in nodes if name not in here
-    }  # fmt: skip
+    nothing = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    asked = {name: subprocess.Popen(shlex.split(ask.replace("{node}", name)), start_new_session=True, **nothing)
+             for name in nodes if name not in here}  # fmt: skip
     deadline = time.monotonic() + SECONDS
     for process in asked.values():
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(max(0.0, deadline - time.monotonic()))
-        if process.returncode is None:
-            process.kill()
-            process.wait()
+        process.kill()  # nothing where it has ended
+        process.wait()
     return {name: slots for name, slots in nodes.items() if name in here or asked[name].returncode == 0}
 
 
 def launcher_options(launcher, nodes, ranks):
-    """The options that make a launcher place so many ranks on nodes, one node after another.
-
-    launcher: the path of MPICH's or Open MPI's mpiexec or of srun.
-    """
+    """The options that make a launcher place so many ranks on nodes, one node after another. launcher: the path of MPICH's or
+    Open MPI's mpiexec or of srun."""
     used, left = {}, ranks
     for name, slots in nodes.items():
         if left > 0 and slots:

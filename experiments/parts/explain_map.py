@@ -25,8 +25,10 @@ WIDTH = re.compile(r"\bW\b")  # stands for the width in the name of the network
 LEVELS = [1, 2, 4, 8, 16, 24]  # of the speedup's contours
 
 
-def scan(args, machine):
-    """The numbers behind the map, as --map writes them: a point for each width and batch. args: the options of explain."""
+def write(args, machine):
+    """Draw the map of --map, write its numbers beside it, a point for each width and batch, and print for which batches each
+    scheme is the fastest. args: the options of explain."""
+    numbers = writable_beside(args.map, ".json", ("figure", "numbers"))
     if not WIDTH.search(args.net):
         raise ValueError("--map needs a network with W in place of its width, such as --net mlp:W,W,W,relu --shape 16")
     points = []
@@ -36,9 +38,20 @@ def scan(args, machine):
     winners = {p["width"]: {scheme: [] for scheme in SCHEMES} for p in points}
     for p in points:
         winners[p["width"]][p["winner"]].append(p["batch_size"])
-    return {"predicted": True, "machine": machine.name, "ranks": args.ranks, "dtype": args.dtype,
-            "features": prod(net.input_shape), "hidden_layers": len(WIDTH.findall(args.net)), "outputs": args.outputs,
-            "winners": winners, "points": points}  # fmt: skip
+    found = {"predicted": True, "machine": machine.name, "ranks": args.ranks, "dtype": args.dtype,
+             "features": prod(net.input_shape), "hidden_layers": len(WIDTH.findall(args.net)), "outputs": args.outputs,
+             "winners": winners, "points": points}  # fmt: skip
+    draw(found, args.net, args.map)
+    write_json(numbers, found, indent=None)
+    rows = []
+    for width, of_scheme in winners.items():
+        speedups = [p["speedup"] for p in points if p["width"] == width and p["speedup"]]
+        ends = {NAMES[name]: " - ".join(map(str, dict.fromkeys((sizes[0], sizes[-1])))) if sizes else None
+                for name, sizes in of_scheme.items()}  # fmt: skip
+        gain = f"{min(speedups):.3g} - {max(speedups):.3g}" if speedups else None
+        rows.append({"width": width, **ends, "speedup over 1 rank": gain})
+    print(f"The global batches at which a scheme is predicted to be the fastest on {args.ranks} ranks of {machine.name}:")
+    print(f"{table(rows)}\nfigure written to {args.map}, numbers to {numbers}")
 
 
 def point(net, ranks, batch_size, machine):
@@ -57,22 +70,6 @@ def point(net, ranks, batch_size, machine):
     return {"batch_size": batch_size, "winner": winner, "speedup": speedup, "grid": best and best.grid,
             "plan": best and best.plan,
             "seconds": {name: rounded(one) if isfinite(one) else None for name, one in seconds.items()}}  # fmt: skip
-
-
-def write(args, machine):
-    """Draw the map of --map, write its numbers beside it, and print for which batches each scheme is the fastest."""
-    numbers = writable_beside(args.map, ".json", ("figure", "numbers"))
-    found, rows = scan(args, machine), []
-    draw(found, args.net, args.map)
-    write_json(numbers, found, indent=None)
-    for width, of_scheme in found["winners"].items():
-        speedups = [p["speedup"] for p in found["points"] if p["width"] == width and p["speedup"]]
-        ends = {NAMES[name]: " - ".join(map(str, dict.fromkeys((sizes[0], sizes[-1])))) if sizes else None
-                for name, sizes in of_scheme.items()}  # fmt: skip
-        gain = f"{min(speedups):.3g} - {max(speedups):.3g}" if speedups else None
-        rows.append({"width": width, **ends, "speedup over 1 rank": gain})
-    print(f"The global batches at which a scheme is predicted to be the fastest on {args.ranks} ranks of {machine.name}:")
-    print(f"{table(rows)}\nfigure written to {args.map}, numbers to {numbers}")
 
 
 def draw(found, net, out):

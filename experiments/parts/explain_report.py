@@ -16,21 +16,17 @@ from gridgrad.parallel.placement.plan import weighted_in
 from gridgrad.parallel.plans.place_network import checked
 from gridgrad.parallel.plans.plans import PLANS
 
-OTHERS = {
-    "batch": "all layers split the samples; the ranks sum their gradients",
-    "height": "convolutions split the rows of each image, other layers the samples",
-    "stage": "the ranks of a stage hold some of the layers, one stage after another",
-}
-PARTS = {
-    "compute": "computing", "update": "the update", "gradients": "sums of gradients", "activations": "moving activations",
-    "waiting": "waiting for other ranks",
-}  # fmt: skip
+OTHERS = {"batch": "all layers split the samples; the ranks sum their gradients",
+          "height": "convolutions split the rows of each image, other layers the samples",
+          "stage": "the ranks of a stage hold some of the layers, one stage after another"}  # fmt: skip
+PARTS = {"compute": "computing", "update": "the update", "gradients": "sums of gradients", "activations": "moving activations",
+         "waiting": "waiting for other ranks"}  # fmt: skip
 COLUMNS = 28  # of the drawing of a schedule
 STEPS = 100  # of the bisection of `least_sum`
 
 
 def axes_in_words(sizes, cost):
-    """A line for each axis of a grid with several ranks. cost: the Cost of its plan."""
+    """A line for each axis with several ranks of a grid, {axis: size}. cost: the Cost of its plan."""
     uses = Counter(PLANS[word].use for word in cost.placed.plan).most_common()
     words = OTHERS | {MODEL: f"of the layers with weights, {'; '.join(f'{count} {use}' for use, count in uses)}"}
     return [f"{axis}={size}: {words[axis]}" for axis, size in sizes.items() if size > 1]
@@ -83,9 +79,10 @@ def layer_rows(cost):
     words = dict(zip((layer.name for layer in layers), cost.placed.plan))
     take_inputs = {layer.name for layer in leaves([next(layer for layer in net.layers if weighted_in([layer]))])}
     rows, row_of = [], {}
+    empty = {"placement": "", "flops": 0.0, "bytes": 0.0, "bound_bytes": 0.0, "seconds": 0.0}
     for layer, before, after in shapes(net.layers, shape):
         if not rows or layer.name in words and rows[-1]["layer"] in words:
-            rows.append(empty(layer.name))
+            rows.append({"layer": layer.name, "kinds": []} | empty)
         row = row_of[layer.name] = rows[-1]
         row["kinds"].append(type(layer).__name__)
         if layer.name in words:
@@ -96,8 +93,8 @@ def layer_rows(cost):
     row_of["output"] = rows[-1]  # what brings the outputs to the loss
     for work in cost.works:
         if work.layer not in row_of:
-            row_of[work.layer] = empty(work.layer)
-            rows.append(row_of[work.layer])
+            rows.append({"layer": work.layer, "kinds": []} | empty)
+            row_of[work.layer] = rows[-1]
         row = row_of[work.layer]
         row["flops"] += work.flops
         row["bytes"] += work.nbytes if work.group is not None and work.layer != "gradients" else 0.0
@@ -110,21 +107,13 @@ def layer_rows(cost):
     return rows
 
 
-def empty(name):
-    return {"layer": name, "kinds": [], "placement": "", "flops": 0.0, "bytes": 0.0, "bound_bytes": 0.0, "seconds": 0.0}
-
-
 def of_layers(chosen, rows):
     """The lines about the step of a Candidate, layer by layer. rows: those of `layer_rows`."""
     known = chosen.cost.is_even
-    shown = [
-        {
-            "layer": row["layer"], "": ", ".join(dict.fromkeys(row["kinds"])), "placement": row["placement"],
-            "GFLOP": row["flops"] / 1e9, "MB sent": row["bytes"] / 1e6,
-            "MB at least": row["bound_bytes"] / 1e6 if known else None, "ms": row["seconds"] * 1e3,
-        }
-        for row in rows
-    ]  # fmt: skip
+    shown = [{"layer": row["layer"], "": ", ".join(dict.fromkeys(row["kinds"])), "placement": row["placement"],
+              "GFLOP": row["flops"] / 1e9, "MB sent": row["bytes"] / 1e6,
+              "MB at least": row["bound_bytes"] / 1e6 if known else None, "ms": row["seconds"] * 1e3}
+             for row in rows]  # fmt: skip
     sums = {name: sum(row[name] for row in shown) for name in ("GFLOP", "MB sent", *["MB at least"] * known)}
     total = {"layer": "a step", "": "", "placement": ""} | sums | {"ms": chosen.seconds * 1e3}
     yield table([*shown, dict.fromkeys(shown[0]) | total])
@@ -132,11 +121,9 @@ def of_layers(chosen, rows):
     yield "gradients, in full. MB at least: of any placement with even shares. All is that of the rank with the most work."
     if chosen.played:
         yield ""
-        yield table([
-            {"rank along model": place, "ms computing": rank.busy * 1e3, "ms waiting": rank.waiting * 1e3,
-             "ms communicating": rank.communicating * 1e3, "MB sent": rank.bytes / 1e6, "messages": rank.messages}
-            for place, rank in enumerate(chosen.step.ranks)
-        ])  # fmt: skip
+        yield table([{"rank along model": place, "ms computing": rank.busy * 1e3, "ms waiting": rank.waiting * 1e3,
+                      "ms communicating": rank.communicating * 1e3, "MB sent": rank.bytes / 1e6, "messages": rank.messages}
+                     for place, rank in enumerate(chosen.step.ranks)])  # fmt: skip
 
 
 # ----- the least that ranks have to send for a layer
@@ -182,18 +169,14 @@ def least_sum(price, whole, ranks):
 
 def of_pipeline(found, net):
     """The lines about the step of a PipelinePrediction. net: the serial network."""
-    yield table([
-        {"chunk": number, "layers": layers, "stage": stage, "GFLOP": chunk.flops / 1e9,
-         "MB taken": chunk.taken / 1e6 if number else None, **{f"ms {op}": chunk.seconds[op] * 1e3 for op in "FIW"}}
-        for number, (chunk, layers, stage) in enumerate(chunks_of(found, net))
-    ])  # fmt: skip
+    yield table([{"chunk": number, "layers": layers, "stage": stage, "GFLOP": chunk.flops / 1e9,
+                  "MB taken": chunk.taken / 1e6 if number else None, **{f"ms {op}": chunk.seconds[op] * 1e3 for op in "FIW"}}
+                 for number, (chunk, layers, stage) in enumerate(chunks_of(found, net))])  # fmt: skip
     yield "These are of one micro-batch, on the rank with the most work of each stage.\n"
-    yield table([
-        {"stage": stage, "chunks": ",".join(map(str, found.schedule.route.held(stage))), "ms busy": rank.busy * 1e3,
-         "ms idle": rank.waiting * 1e3, "idle": f"{rank.waiting / found.seconds:.0%}", "GiB": f"{rank.memory / 2**30:.3g}",
-         "open micro-batches": rank.open}
-        for stage, rank in enumerate(found.ranks)
-    ])  # fmt: skip
+    yield table([{"stage": stage, "chunks": ",".join(map(str, found.schedule.route.held(stage))), "ms busy": rank.busy * 1e3,
+                  "ms idle": rank.waiting * 1e3, "idle": f"{rank.waiting / found.seconds:.0%}",
+                  "GiB": f"{rank.memory / 2**30:.3g}", "open micro-batches": rank.open}
+                 for stage, rank in enumerate(found.ranks)])  # fmt: skip
     yield f"A rank is idle for {1 - found.use:.0%} of a step in the mean. The schedule from its beginning, time to the right:\n"
     first = tuple(events[: len(row)] for row, events in zip(found.schedule.rows, found.played.events))
     passes = [event.stop - event.start for row in first for event in row if event.instruction.op in "FBIW"]
@@ -213,11 +196,7 @@ def chunk_rows(found, net):
     """A dict for each chunk, with the work and the bytes of a whole step, as `layer_rows` has them of layers. bytes: those of
     the rank's collectives, and those that cross the boundary in front of the chunk, forward and backward."""
     parts = found.micro_batches
-    return [
-        {
-            "layer": layers, "stage": stage, "flops": parts * chunk.flops, "bound_bytes": 0.0,
-            "bytes": parts * (chunk.sent[0] + 2 * chunk.taken * (number > 0)) + chunk.sent[1],
-            "seconds": parts * chunk.computed + chunk.seconds["U"],
-        }
-        for number, (chunk, layers, stage) in enumerate(chunks_of(found, net))
-    ]  # fmt: skip
+    return [{"layer": layers, "stage": stage, "flops": parts * chunk.flops, "bound_bytes": 0.0,
+             "bytes": parts * (chunk.sent[0] + 2 * chunk.taken * (number > 0)) + chunk.sent[1],
+             "seconds": parts * chunk.computed + chunk.seconds["U"]}
+            for number, (chunk, layers, stage) in enumerate(chunks_of(found, net))]  # fmt: skip

@@ -96,21 +96,15 @@ def read_site(name):
         words = f"use one of {', '.join(site_names())}, or a file of your own such as mine.toml"
         raise ValueError(f"there is no site {name}: {words}")
     content = documents.content_of_toml_file(path)
-    gpu = content.get("gpu", {})
-    known(content, [*FORMS, "gpu"], path)
+    gpu, of_gpu = content.get("gpu", {}), [name for name in FORMS if name not in NEEDED]
     documents.check(content, FORMS | {name: FORMS[name].form for name in NEEDED}, path.name)
     documents.check(gpu, FORMS, f"{path.name}.gpu")
-    known(gpu, [name for name in FORMS if name not in NEEDED], f"{path}, [gpu]")
-    for name in (*content.get("variables", ()), *gpu.get("variables", ())):
-        if not VARIABLE.fullmatch(name):
-            raise ValueError(f"{path.name} has the variable '{name}': a name is letters, digits and _")
+    for where, entries, known in ((path, content, [*FORMS, "gpu"]), (f"{path}, [gpu]", gpu, of_gpu)):
+        if unknown := [name for name in entries if name not in known]:
+            raise ValueError(f"{where} has the unknown entry {unknown[0]}: there are {', '.join(known)}")
+        if bad := [name for name in entries.get("variables", ()) if not VARIABLE.fullmatch(name)]:
+            raise ValueError(f"{path.name} has the variable '{bad[0]}': a name is letters, digits and _")
     return Site(**(EMPTY | {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}))
-
-
-def known(content, entries, where):
-    """Raise ValueError, which names the file, if there is an entry that is none of these."""
-    if unknown := [name for name in content if name not in entries]:
-        raise ValueError(f"{where} has the unknown entry {unknown[0]}: there are {', '.join(entries)}")
 
 
 @dataclass
@@ -135,8 +129,8 @@ class BatchJob:
     folder: str | None  # in which it runs; None for that of the site
     parts: int  # tasks of an array
     restarts: int  # at most
-    script: str | None = None  # its path
-    gather: str = ""  # the command to run after an array
+    script: str | None  # its path
+    gather: str  # the command to run after an array
 
     @property
     def system(self):
@@ -164,10 +158,8 @@ class BatchJob:
 
     def filled(self, text):
         """A text of the site with the numbers and names of this job. ValueError for another blank, and one without a value."""
-        values = {
-            "account": self.site.account, "nodes": self.nodes, "ranks": self.ranks, "ranks_per_node": self.per_node,
-            "cores": self.cores, "share": self.share, "cpus": self.per_node * self.share, "gpus": self.gpus,
-        }  # fmt: skip
+        values = {"account": self.site.account, "nodes": self.nodes, "ranks": self.ranks, "ranks_per_node": self.per_node,
+                  "cores": self.cores, "share": self.share, "cpus": self.per_node * self.share, "gpus": self.gpus}  # fmt: skip
 
         def value(match):
             if match[1] not in values:
@@ -241,17 +233,12 @@ def check_syntax(text):
 def table(job):
     """What a job asks for and may use at most. Hours are those of the time limit, which a job need not reach."""
     starts = {"single": 1, "array": job.parts, "requeue": 1 + job.restarts}[job.kind]
-    limited, cores, gpus = job.system != "mpirun", job.ranks * job.share // job.site.threads, job.nodes * job.gpus
-    rows = [
-        ("", "one start", "in all"),
-        ("starts, at most", 1, starts),
-        ("nodes", job.nodes, ""),
-        ("ranks", job.ranks, ""),
-        ("cores", cores, ""),
-        ("GPUs", gpus, ""),
-        ("time limit, h:min:s", clock(job.seconds) if limited else NO_LIMIT, ""),
-    ]
-    for name, number in (("node", job.nodes), ("core", cores), ("GPU", gpus)):
+    limited, units = job.system != "mpirun", {"node": job.nodes, "core": job.ranks * job.share // job.site.threads}
+    units["GPU"] = job.nodes * job.gpus
+    rows = [("", "one start", "in all"), ("starts, at most", 1, starts), ("nodes", job.nodes, ""), ("ranks", job.ranks, ""),
+            ("cores", units["core"], ""), ("GPUs", units["GPU"], ""),
+            ("time limit, h:min:s", clock(job.seconds) if limited else NO_LIMIT, "")]  # fmt: skip
+    for unit, number in units.items():
         hours = [f"{times * number * job.seconds / HOUR:.2f}".rstrip("0").rstrip(".") for times in (1, starts)]
-        rows.append((f"{name}-hours, at most", *(hours if limited else (NO_LIMIT, NO_LIMIT))))
+        rows.append((f"{unit}-hours, at most", *(hours if limited else (NO_LIMIT, NO_LIMIT))))
     return "\n".join(f"{what:22} {one!s:>11} {total!s:>11}".rstrip() for what, one, total in rows)

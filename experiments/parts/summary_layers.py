@@ -6,8 +6,7 @@ moves more. What others do on the machine makes them too low, so the best of sev
 
 import sys
 import time
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import defaultdict, namedtuple
 from functools import partial
 from math import prod
 from statistics import median
@@ -44,18 +43,10 @@ MB           bytes moved at least; the optimizer moves five arrays as large as t
 rest         what lies between the passes, such as checks of the minibatch"""
 
 
-@dataclass
-class PassTime:
-    """One pass of a layer, of the loss or of the optimizer in a training step; or the rest of the step. seconds: the median
-    over the steps, without the passes nested in this one. flops: of its matrix products on a minibatch. bytes: those that it
-    moves at least. Both are 0 where nothing is counted."""
-
-    name: str
-    layer: str
-    pass_: str
-    seconds: float
-    flops: int = 0
-    bytes: int = 0
+# One pass of a layer, of the loss or of the optimizer in a training step; or the rest of the step. seconds: the median over the
+# steps, without the passes nested in this one. flops: of its matrix products on a minibatch. bytes: those that it moves at
+# least. Both are 0 where nothing is counted.
+PassTime = namedtuple("PassTime", "name layer pass_ seconds flops bytes", defaults=(0, 0))
 
 
 class StepTimes(SpanObserver):
@@ -197,10 +188,8 @@ def text(limits, rows, batch_size):
     """The machine, its limits, the tables of `measured`, and what the columns mean."""
     versions, levels = limits["versions"], limits["bandwidths"]
     rates = ", ".join(f"{level['bytes_per_second'] / 1e9:.1f} GB/s of {level['name']}" for level in reversed(levels))
-    lines = [
-        f"{versions['processor']}, {versions['blas']}, {counted(versions['threads'], 'BLAS thread')}",
-        f"limits: {limits['flops_per_second'] / 1e9:.1f} GFLOP/s of a large matrix product (GEMM), {rates}",
-    ]
+    lines = [f"{versions['processor']}, {versions['blas']}, {counted(versions['threads'], 'BLAS thread')}",
+             f"limits: {limits['flops_per_second'] / 1e9:.1f} GFLOP/s of a large matrix product (GEMM), {rates}"]  # fmt: skip
     for name, found in rows.items():
         lines += ["", f"{name}: training steps of {batch_size} samples, SGD with momentum", "", table(found, limits)]
     return "\n".join([*lines, "", LEGEND])

@@ -1,15 +1,7 @@
 """The options of `train`, in the groups of its --help, and the list of what they add to a run."""
 
-from gridgrad.experiments.common import train_setup
-from gridgrad.experiments.common.options import (
-    add_data,
-    add_device,
-    add_reduction,
-    number,
-    of_parallelize,
-    position_list,
-    whole,
-)
+from gridgrad.experiments.common import options, train_setup
+from gridgrad.experiments.common.options import number, of_parallelize, whole
 from gridgrad.experiments.common.scatter_readers import READERS
 from gridgrad.experiments.run_changes import KEEP, Augmentation, Checkpoints, Faults, Rebalancing, Validation
 from gridgrad.experiments.run_parts import WARM_UP, LayerTable, Lines, Timeline, Times
@@ -19,47 +11,26 @@ from gridgrad.parallel.checkpoint.saver import MINUTES
 from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.protocols import protocol_names as protocols
 
-SHORT = (
-    "dataset", "net", "batch_size", "epochs", "steps", "lr", "grid", "plan", "pipeline", "protocol", "device",
-    "checkpoint", "resume", "report", "trace",
-)  # fmt: skip # what --help shows without `all`
+SHORT = ("dataset", "net", "batch_size", "epochs", "steps", "lr", "grid", "plan", "pipeline", "protocol", "device",
+         "checkpoint", "resume", "report", "trace")  # fmt: skip # what --help shows without `all`
 
 
 def add_options(parser):
-    group = lambda title: parser.add_argument_group(title).add_argument  # noqa: E731
-    add_data(data := parser.add_argument_group("network and data"), "airfoil", "mlp:128,128,relu", batch_size=128)
-    _data(data.add_argument)
-    _grid(parser.add_argument_group("grid and plan"))
-    _training(parser.add_argument_group("training"))
-    _pipeline(group("pipeline"))
-    protocol = group("update protocol")
-    protocol("--protocol", default=protocols.SYNC, metavar="NAME", help="when gradients or parameters travel between workers, "
-        "which are the ranks along the axis batch, such as local:8; see gridgrad help protocol")  # fmt: skip
-    protocol("--sorted", action="store_true", help="take the training samples in the order of their labels, class after class; "
-        "it matters to --protocol parallel-sgd")  # fmt: skip
-    _unequal(group("ranks of unequal speed"))
-    _checkpoints(group("checkpoints"))
-    _faults(group("faults"))
-    _reports(group("reports"))
-
-
-def _data(add):
+    group = parser.add_argument_group("network and data")
+    add = group.add_argument
+    options.add_data(group, "airfoil", "mlp:128,128,relu", batch_size=128)
     add("--augment", metavar="SPEC", help="vary training images at random, such as by shift=4,flip; see gridgrad help augment")
     add("--validation", type=number(above=0, below=1), metavar="FRACTION", help="share of the training samples to hold out")
     add("--reader", default="each", choices=READERS, help="each rank reads its own samples, or rank 0 reads and sends them")
     add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
-
-
-def _grid(group):
+    group = parser.add_argument_group("grid and plan")
     add = group.add_argument
     add("--grid", default="auto", help=of_parallelize("grid"))
     add("--plan", help=of_parallelize("plan"))
     add("--memory", type=number(above=0), metavar="GIB", help=of_parallelize("memory"))
-    add_reduction(group)
-    add_device(group)
-
-
-def _training(group):
+    options.add_reduction(group)
+    options.add_device(group)
+    group = parser.add_argument_group("training")
     add, exclusive = group.add_argument, group.add_mutually_exclusive_group()
     exclusive.add_argument("--epochs", type=whole(1), metavar="E", help="number of passes over the training data (default: 10)")
     exclusive.add_argument("--steps", type=whole(1), metavar="S", help="number of minibatches to train on, instead of epochs; "
@@ -79,23 +50,22 @@ def _training(group):
     add("--schedule", default="cosine", help=f"schedule of the learning rate: {SCHEDULES}")
     add("--patience", type=whole(1), metavar="N", help="stop after N epochs in which the validation loss does not improve, "
         "and go back to the best weights")  # fmt: skip
-
-
-def _pipeline(add):
+    add = parser.add_argument_group("pipeline").add_argument
     add("--pipeline", metavar="SCHEDULE", help=of_parallelize("pipeline"))
     add("--micro-batches", type=whole(1), metavar="M", help=of_parallelize("micro_batches"))
-    add("--cuts", type=position_list, metavar="N,N,..", help=of_parallelize("cuts"))
-
-
-def _unequal(add):
+    add("--cuts", type=options.position_list, metavar="N,N,..", help=of_parallelize("cuts"))
+    add = parser.add_argument_group("update protocol").add_argument
+    add("--protocol", default=protocols.SYNC, metavar="NAME", help="when gradients or parameters travel between workers, "
+        "which are the ranks along the axis batch, such as local:8; see gridgrad help protocol")  # fmt: skip
+    add("--sorted", action="store_true", help="take the training samples in the order of their labels, class after class; "
+        "it matters to --protocol parallel-sgd")  # fmt: skip
+    add = parser.add_argument_group("ranks of unequal speed").add_argument
     add("--shares", metavar="W,W,..", help=of_parallelize("shares"))
     add("--rebalance", type=whole(1), metavar="N", help="compare every N steps how long the ranks compute, and change the "
         "shares where that pays")  # fmt: skip
     add("--handicap", metavar="RANK=FACTOR[@STEP],..", help="make these ranks compute FACTOR times as slowly, by pauses; from "
         "training step STEP on, by default from the start")  # fmt: skip
-
-
-def _checkpoints(add):
+    add = parser.add_argument_group("checkpoints").add_argument
     add("--checkpoint", metavar="DIR", help="write checkpoints into this folder, which all nodes share: at the end, and when "
         "SIGTERM or SIGUSR1 ends the run, with status 75")  # fmt: skip
     add("--checkpoint-steps", type=whole(1), metavar="N", help="write one every N steps")
@@ -105,9 +75,7 @@ def _checkpoints(add):
         f"loss at the last validation before it (default: {KEEP})")  # fmt: skip
     add("--resume", metavar="DIR", help="go on from the newest whole checkpoint in this folder, on any grid; begin if it "
         "is the folder of --checkpoint and has none yet")  # fmt: skip
-
-
-def _faults(add):
+    add = parser.add_argument_group("faults").add_argument
     add("--watchdog", type=number(above=0), metavar="SECONDS", help="end the job when a rank has waited so long in one "
         "collective or receive once the network is on the grid, and say where all ranks are; give more than the ranks ever "
         "wait for the slowest one (default: ranks wait for ever)")  # fmt: skip
@@ -115,9 +83,7 @@ def _faults(add):
         "optimizer's state every N steps on ranks that hold the same, and end the job if they differ")  # fmt: skip
     add("--check-finite", action="store_true", help="look for NaN and infinity in every pass of every layer, and name the "
         "first; slow (default: look where one comes from when a loss is not finite)")  # fmt: skip
-
-
-def _reports(add):
+    add = parser.add_argument_group("reports").add_argument
     add("--report", metavar="FILE.json", help="write the settings, versions, losses, times and bytes to this file")
     add("--predictions", metavar="FILE.npy", help="write the outputs for the test samples to this file, in the units of the "
         "data")  # fmt: skip
@@ -131,10 +97,8 @@ def _reports(add):
 
 
 def parts_of(args, signals, handicap, train, held_out, data, batch, rebalanced):
-    """The parts of a run that the options name, in their order.
-
-    batch: samples in a forward pass of an evaluation. rebalanced: (the serial network, the Balance of the ranks or None).
-    """
+    """The parts of a run that the options name, in their order. batch: samples in a forward pass of an evaluation. rebalanced:
+    (the serial network, the Balance of the ranks or None)."""
     keep = {"steps": args.checkpoint_steps, "minutes": args.checkpoint_minutes, "keep": args.keep or KEEP}
     found = [
         handicap,

@@ -9,7 +9,7 @@ such products where all runs have them, on the same processor and BLAS; else in 
 can tell from a change of the program: measure the two by turns, as docs/figures.md says.
 """
 
-from dataclasses import dataclass, field, replace
+from collections import namedtuple
 from math import exp, inf, log, sqrt
 from statistics import fmean, geometric_mean, variance
 
@@ -27,48 +27,20 @@ SHOWN = 4  # points, and values of a setting, that are named
 CORE = "processor", "blas", "threads"  # entries of an environment that say what the reference product is computed by
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """How many times as long B takes, of geometric means, with its interval; chance: of so different means of equals."""
-
-    value: float
-    low: float
-    high: float
-    chance: float
+# How many times as long B takes, of geometric means, with its interval; chance: of so different means of equals.
+Ratio = namedtuple("Ratio", "value low high chance")
 
 
-@dataclass(frozen=True)
-class Compared:
-    """A point of two studies. series: all of them. seconds: of the runs of both, two tuples. ratio: None for too few runs.
-
-    is_normalised: the ratio is of reference products. chance: corrected for the number of points. verdict: one of those above.
-    """
-
-    network: str
-    series: str
-    scaling: str
-    grid: str
-    ranks: int
-    batch: int
-    seconds: tuple
-    ratio: Ratio | None = None
-    is_normalised: bool = False
-    chance: float | None = None
-    verdict: str = FEW
-    environments: tuple = field(default=(), compare=False)
-
-    @property
-    def measured(self):
-        """The ratio of the geometric means of the seconds."""
-        mean, mean_other = (fmean(map(log, of)) for of in self.seconds)
-        return capped(mean_other - mean)
+# A point of two studies. series: all of them. seconds: of the runs of both, two tuples. measured: the ratio of their geometric
+# means. ratio: a Ratio, None for too few runs. is_normalised: it is of reference products. chance: corrected for the number of
+# points, or None. verdict: one of those above.
+Compared = namedtuple("Compared", "network series scaling grid ranks batch seconds measured ratio is_normalised chance verdict "
+                      "environments")  # fmt: skip
 
 
 def compare(one, other, across=None):
-    """The Compared points that two lists of records of measured runs share, in their order.
-
-    across: a setting in which the points may differ, or None. ValueError if they share none, or across is wrong.
-    """
+    """The Compared points that two lists of records of measured runs share, in their order. across: a setting in which the
+    points may differ, or None. ValueError if they share none, or across is wrong."""
     if across and not any(across in record["point"] for record in (*one, *other)):
         known = dict.fromkeys(name for record in (*one, *other) for name in record["point"])
         raise ValueError(f"--across {across}: no point has this setting; there are {', '.join(known)}")
@@ -77,7 +49,14 @@ def compare(one, other, across=None):
     if not shared:
         words = " ".join(apart(one, other, across))
         raise ValueError(f"the two studies have no point in common that was timed in both. {words}")
-    return judged([compared_point(first[key], second[key]) for key in shared])
+    points = [compared_point(first[key], second[key]) for key in shared]
+    chances, found = iter(corrected([point.ratio.chance for point in points if point.ratio])), []
+    for point in points:
+        chance = next(chances) if point.ratio else None
+        sure = SLOWER if point.ratio and point.ratio.value > 1 else FASTER
+        verdict = point.verdict if chance is None else NOISE if chance > 1 - CONFIDENCE else sure
+        found.append(point._replace(chance=chance, verdict=verdict))
+    return found
 
 
 def timed(records, across=None):
@@ -124,9 +103,22 @@ def compared_point(one, other):
     busy = is_busy_alone(row) or is_busy_alone(other[0])
     enough = min(map(len, seconds)) >= FEWEST and not busy
     ratio = ratio_of(*(normalised or seconds), *map(planned, runs)) if enough else None
-    environments = row.environment, other[0].environment
-    return Compared(row.network, series, scaling, row.grid, row.ranks, row.batch, seconds, ratio, bool(ratio and normalised),
-                    verdict=BUSY if busy else FEW, environments=environments)  # fmt: skip
+    mean, mean_other = (fmean(map(log, of)) for of in seconds)
+    return Compared(
+        row.network,
+        series,
+        scaling,
+        row.grid,
+        row.ranks,
+        row.batch,
+        seconds,
+        capped(mean_other - mean),
+        ratio,
+        bool(ratio and normalised),
+        None,
+        BUSY if busy else FEW,
+        (row.environment, other[0].environment),
+    )
 
 
 def normalised_steps(*studies):
@@ -177,15 +169,6 @@ def corrected(chances):
         least = max(least, min(1.0, (len(chances) - number) * chances[index]))
         found[index] = least
     return found
-
-
-def judged(points):
-    """The Compared points with their verdicts."""
-    found = iter(corrected([point.ratio.chance for point in points if point.ratio]))
-    chances = [next(found) if point.ratio else None for point in points]
-    sure = lambda point: SLOWER if point.ratio.value > 1 else FASTER  # noqa: E731
-    return [replace(point, chance=chance, verdict=NOISE if chance > 1 - CONFIDENCE else sure(point)) if point.ratio else point
-            for point, chance in zip(points, chances)]  # fmt: skip
 
 
 def together(points):

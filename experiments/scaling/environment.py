@@ -19,11 +19,9 @@ from gridgrad.parallel.job.run import in_short, library_name
 
 PACKAGE = Path(__file__).resolve().parents[2]
 FOLDERS = "nn", "parallel", "datasets", "experiments"
-SAME = {  # {entry: in words}
-    "processor": "processor", "cores": "cores", "governor": "governor of the clock", "blas": "BLAS",
-    "threads": "BLAS threads a rank", "numpy": "NumPy", "kernels": "table of kernels", "mpi": "MPI library",
-    "binding": "binding of ranks", "code": "code of gridgrad",
-}  # fmt: skip
+SAME = {"processor": "processor", "cores": "cores", "governor": "governor of the clock", "blas": "BLAS",
+        "threads": "BLAS threads a rank", "numpy": "NumPy", "kernels": "table of kernels", "mpi": "MPI library",
+        "binding": "binding of ranks", "code": "code of gridgrad"}  # fmt: skip # {entry: in words}
 FORM = dict.fromkeys(SAME, Optional(TEXT)) | {"cores": Optional(WHOLE), "threads": Optional(PLAIN)}
 BINDING = ("HYDRA_BINDING", "SLURM_CPU_BIND", "OMP_PROC_BIND", "OMP_PLACES", "PRTE_MCA_hwloc_default_binding_policy",
            "OMPI_MCA_hwloc_base_binding_policy", "I_MPI_PIN_DOMAIN")  # fmt: skip # variables that bind ranks to cores
@@ -33,21 +31,18 @@ GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 def here():
     """What this process would start runs on: SAME, and what may differ. A processor without a table of kernels gets one now."""
     ensure_measured()
+    binding = {name: os.environ[name] for name in BINDING if name in os.environ}
+    if "SLURM_CPU_BIND" in binding:  # only the kind: behind it stand the cores of this job
+        binding["SLURM_CPU_BIND"] = binding["SLURM_CPU_BIND"].partition(":")[0]
     return {
         "processor": processor().title, "cores": len(cores()), "slots": slots(),
         "governor": GOVERNOR.read_text().strip() if GOVERNOR.exists() else None, "blas": str(blas()),
         "threads": os.environ.get("OMP_NUM_THREADS"), "numpy": np.__version__, "kernels": kernels().name,
-        "mpi": library_name(), "binding": binding(), "code": code(), "gridgrad": gridgrad.__version__, "commit": commit(),
+        "mpi": library_name(), "binding": " ".join(f"{name}={value}" for name, value in binding.items())[:LONGEST] or None,
+        "code": code(), "gridgrad": gridgrad.__version__, "commit": commit(),
         "python": platform.python_version(), "host": platform.node(), "may_use": in_short(cores()),
         "job": os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID"),
     }  # fmt: skip
-
-
-def binding():
-    """The variables that bind ranks to cores, or None. Of Slurm's only the kind: behind it stand the cores of this job."""
-    found = {name: os.environ[name].partition(":")[0] if name == "SLURM_CPU_BIND" else os.environ[name]
-             for name in BINDING if name in os.environ}  # fmt: skip
-    return " ".join(f"{name}={value}" for name, value in found.items())[:LONGEST] or None
 
 
 def same(environment):

@@ -11,6 +11,7 @@ with their passes, under communicating the arrays that are sent, by layer and ki
 
 import json
 import re
+from collections import defaultdict
 from itertools import count
 from pathlib import Path
 
@@ -22,32 +23,28 @@ from gridgrad.parallel.observe.span_observer import METHODS
 
 STEP, COMPUTE, COMMUNICATE, WAIT = "step", "step->compute", "step->communicate", "step->wait"
 GRADIENTS, ACTIVATIONS = f"{COMMUNICATE}->gradients", f"{COMMUNICATE}->activations"
-PLACES = [  # (region, metric), in the order of the file
-    *((region, "time") for region in (STEP, COMPUTE, COMMUNICATE, GRADIENTS, ACTIVATIONS, WAIT)),
-    *((region, "bytes") for region in (COMMUNICATE, GRADIENTS, ACTIVATIONS)),
-]  # fmt: skip
+PLACES = [(region, "time") for region in (STEP, COMPUTE, COMMUNICATE, GRADIENTS, ACTIVATIONS, WAIT)]  # in the order of the file
+PLACES += [(region, "bytes") for region in (COMMUNICATE, GRADIENTS, ACTIVATIONS)]
 PASSES = {"forward": "forward", "gradients": "gradients of parameters", "input_gradient": "gradient of the input",
           "backward": "backward"}  # fmt: skip # in the words of a tree
-
-
-def write(kind, path, records):
-    """Write records to a file, or for Extra-P into a folder, and return words about it; ValueError if there is nothing."""
-    return KINDS[kind](path, records)
 
 
 # ----- Extra-P
 
 
 def write_curves(folder, records):
-    """Write a file of Extra-P for each curve with several points into a folder."""
-    curves = curves_of(rows_of(records))
-    if not curves:
+    """Write a file of Extra-P for each curve with several points into a folder; returns words about it, or ValueError."""
+    paths = {}  # {name in small letters, in which names differ: path}
+    for (curve, is_predicted), rows in curves_of(rows_of(records)).items():
+        words = f"{curve.network} {curve.series} {curve.scaling}{' predicted' if is_predicted else ''}"
+        stem = re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
+        own = next(name for n in count(1) if (name := stem if n == 1 else f"{stem}-{n}").lower() not in paths)
+        paths[own.lower()] = Path(folder) / f"{own}.txt"
+        write_text(paths[own.lower()], curve_text(rows))
+    if not paths:
         raise ValueError("no series was measured on several numbers of ranks: Extra-P has nothing to model")
-    texts = {name: curve_text(rows) for name, rows in zip(file_names(curves), curves.values(), strict=True)}
-    for name, text in texts.items():
-        write_text(Path(folder) / name, text)
-    first = Path(folder) / next(iter(texts))
-    return f"{counted(len(curves), 'file')} for Extra-P written to {folder}; next: extrap --text {first}"
+    first = next(iter(paths.values()))
+    return f"{counted(len(paths), 'file')} for Extra-P written to {folder}; next: extrap --text {first}"
 
 
 def curves_of(found):
@@ -57,17 +54,6 @@ def curves_of(found):
         if row.seconds and row.runs:
             by_curve.setdefault((row.curve, row.is_predicted), []).append(row)
     return {of: sorted(rows, key=lambda row: row.ranks) for of, rows in by_curve.items() if len({r.ranks for r in rows}) > 1}
-
-
-def file_names(curves):
-    """The names of the files of curves; names that would be the same, also but for case, are numbered."""
-    taken = {}  # {name in small letters: name}
-    for curve, is_predicted in curves:
-        words = f"{curve.network} {curve.series} {curve.scaling}{' predicted' if is_predicted else ''}"
-        stem = re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
-        own = next(name for n in count(1) if (name := stem if n == 1 else f"{stem}-{n}").lower() not in taken)
-        taken[own.lower()] = f"{own}.txt"
-    return list(taken.values())
 
 
 def curve_text(rows):
@@ -85,26 +71,23 @@ def curve_text(rows):
 
 def values_of(run):
     """{(region, metric): value} of a run; of a prediction those of the rank that bounds the step, its bytes times the ranks."""
-    found, time, parts = {(STEP, "time"): seconds_of(run)}, run.get("time"), run.get("parts")
-    if run.get("predicted"):
-        if parts:
-            sums, others = parts.get("gradients", 0.0), parts.get("activations", 0.0)
-            found |= {(COMPUTE, "time"): parts.get("compute", 0.0) + parts.get("update", 0.0),
-                      (COMMUNICATE, "time"): sums + others, (GRADIENTS, "time"): sums,
-                      (ACTIVATIONS, "time"): others}  # fmt: skip
-        sent = run.get("rank_bytes")
-        return found | ({(COMMUNICATE, "bytes"): sent * run["P"]} if sent is not None else {})
-    if time:
+    found = {(STEP, "time"): seconds_of(run)}
+    if parts := run.get("parts"):  # of a prediction
+        sums, others = parts.get("gradients", 0.0), parts.get("activations", 0.0)
+        found |= {(COMPUTE, "time"): parts.get("compute", 0.0) + parts.get("update", 0.0),
+                  (COMMUNICATE, "time"): sums + others, (GRADIENTS, "time"): sums, (ACTIVATIONS, "time"): others}  # fmt: skip
+    if time := run.get("time"):
         found |= {(COMPUTE, "time"): time.get("compute", 0.0) + time.get("read", 0.0),
                   (COMMUNICATE, "time"): time.get("communicate", 0.0), (WAIT, "time"): time.get("wait", 0.0)}  # fmt: skip
     if run.get("bytes") is not None:
         found[COMMUNICATE, "bytes"] = sum(run["bytes"].values())
-    if run.get("communication") is not None:
-        for region in (GRADIENTS, ACTIVATIONS):
-            rows = [one for one in run["communication"] if one["layer"] != "loss" and
-                    (one["layer"] == "gradients") == (region == GRADIENTS)]  # fmt: skip
-            found[region, "time"] = sum(one.get("seconds") or 0.0 for one in rows)
-            found[region, "bytes"] = sum(one["bytes"] for one in rows)
+    elif run.get("rank_bytes") is not None:
+        found[COMMUNICATE, "bytes"] = run["rank_bytes"] * run["P"]
+    for region in (GRADIENTS, ACTIVATIONS) if run.get("communication") is not None else ():
+        rows = [one for one in run["communication"] if one["layer"] != "loss" and
+                (one["layer"] == "gradients") == (region == GRADIENTS)]  # fmt: skip
+        found[region, "time"] = sum(one.get("seconds") or 0.0 for one in rows)
+        found[region, "bytes"] = sum(one["bytes"] for one in rows)
     return found
 
 
@@ -112,7 +95,7 @@ def values_of(run):
 
 
 def write_trees(path, records):
-    """Write the call trees of the runs that were timed."""
+    """Write the call trees of the runs that were timed; returns words about it, or ValueError."""
     found = trees(records)
     if not found:
         raise ValueError("no run says where its time goes: measure some with gridgrad sweep, with more --steps")
@@ -139,10 +122,9 @@ def metadata(record):
 
 def tree(record):
     """The root of the call tree of a run: a training step."""
-    time = record["time"]
     inside = {"compute": layers(record), "communicate": collectives(record)}
-    parts = [node(part, "part", inside.get(part, []), time.get(part, 0.0)) for part in PARTS]
-    return node("step", "step", parts, sum(time.get(part, 0.0) for part in PARTS))
+    parts = [node(part, "part", inside.get(part, []), record["time"].get(part, 0.0)) for part in PARTS]
+    return node("step", "step", parts, sum(part["metrics"]["time (inc)"] for part in parts))
 
 
 def node(name, kind, children, inclusive, bytes=0.0, calls=0.0):
@@ -165,15 +147,13 @@ def layers(record):
 
 def collectives(record):
     """The nodes of what is sent, by layer and kind of collective."""
-    by_layer = {}
+    by_layer = defaultdict(list)
     for one in record.get("communication") or []:
-        by_layer.setdefault(one["layer"], []).append(one)
-    found = []
-    for layer, rows in by_layer.items():
-        kinds = [node(row["kind"], "collective", [], row.get("seconds") or 0.0, row["bytes"], row["calls"] / record["P"])
-                 for row in rows]  # fmt: skip
-        found.append(node(f"of {layer}", "array", kinds, sum(kind["metrics"]["time (inc)"] for kind in kinds)))
-    return found
+        by_layer[one["layer"]].append(
+            node(one["kind"], "collective", [], one.get("seconds") or 0.0, one["bytes"], one["calls"] / record["P"])
+        )
+    return [node(f"of {layer}", "array", kinds, sum(kind["metrics"]["time (inc)"] for kind in kinds))
+            for layer, kinds in by_layer.items()]  # fmt: skip
 
 
 KINDS = {"extrap": write_curves, "hatchet": write_trees}

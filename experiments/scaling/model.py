@@ -11,7 +11,7 @@ from statistics import median
 
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.scaling.records import key_of
-from gridgrad.experiments.scaling.summary import is_busy_alone, origin_of, steady
+from gridgrad.experiments.scaling.summary import is_busy_alone, steady
 
 COMPUTE, WAIT = "compute", "wait"
 MOST = 20  # terms that are shown
@@ -19,14 +19,16 @@ MOST = 20  # terms that are shown
 
 def tables(rows):
     """[(title, a sentence or "", table rows)] of some Rows; ValueError without any."""
-    parts = []
-    serial = fractions(rows)
-    busy = [row for row in rows if of_strong(row) and is_disturbed(row)]
+    busy, quiet = [], []  # points of strong scaling: with more ranks than cores they say nothing of the program
+    for row in rows:
+        if row.scaling == "strong" and not row.is_predicted and not row.oversubscribed and row.ranks > 1:
+            (busy if row.unlike or is_busy_alone(row) else quiet).append(row)
+    serial, wrong, parts = fractions(quiet), errors(rows), []
     if serial or busy:
         named = "; ".join(f"{row.network}, {row.series} on {counted(row.ranks, 'rank')}" for row in busy)
         words = f"Left out, as other programs disturbed their runs or those on 1 rank: {named}." if busy else ""
         parts.append(("Serial fractions of strong scaling", words, serial))
-    if wrong := errors(rows):
+    if wrong:
         parts.append((f"Terms of predicted steps, the {min(MOST, len(wrong))} worst of {len(wrong)}", "", wrong[:MOST]))
     if not parts:
         raise ValueError("nothing can be said of these points: measure several numbers of ranks")
@@ -34,51 +36,37 @@ def tables(rows):
 
 
 def karp_flatt(speedup, ranks):
-    """The serial fraction at one point; None on one rank. It is below 0 for a speedup above the ranks."""
-    return (1 / speedup - 1 / ranks) / (1 - 1 / ranks) if ranks > 1 else None
+    """The serial fraction at one point of several ranks. It is below 0 for a speedup above the ranks."""
+    return (1 / speedup - 1 / ranks) / (1 - 1 / ranks)
 
 
 def amdahl(points):
     """The serial fraction that fits (ranks, speedup) pairs best, by least squares of the time over that of one rank."""
-    several = [(1 - 1 / ranks, 1 / speedup - 1 / ranks) for ranks, speedup in points if ranks > 1]
-    return sum(f * rest for f, rest in several) / sum(f * f for f, _ in several) if several else None
-
-
-def of_strong(row):
-    """Whether a Row is a measured point of strong scaling on no more ranks than cores."""
-    return row.scaling == "strong" and not row.is_predicted and not row.oversubscribed and row.ranks > 1
-
-
-def is_disturbed(row):
-    """Whether a Row has no speedup that says anything, as other programs ran beside it, or beside the run on one rank."""
-    return row.unlike or is_busy_alone(row)
+    pairs = [(1 - 1 / ranks, 1 / speedup - 1 / ranks) for ranks, speedup in points]
+    return sum(f * rest for f, rest in pairs) / sum(f * f for f, _ in pairs)
 
 
 def fractions(rows):
-    """Table rows: for each measured curve of strong scaling the fraction of Amdahl, and those of Karp and Flatt by ranks.
-
-    Points with more ranks than cores, and those on a busy machine, are left out.
-    """
-    curves = defaultdict(list)
+    """Table rows: for each curve of some Rows the fraction of Amdahl, and those of Karp and Flatt by ranks."""
+    curves, found = defaultdict(list), []
     for row in rows:
-        if row.speedup and of_strong(row) and not is_disturbed(row):
+        if row.speedup:
             curves[row.curve].append((row.ranks, row.speedup.value))
-    return [
-        {"network": curve.network, "series": curve.series,
-         "Amdahl: serial %": 100 * serial if 0 <= serial <= 1 else "the law does not fit",
-         "Karp-Flatt, serial % on P ranks": ", ".join(
-             f"{ranks}: {100 * karp_flatt(speedup, ranks):.1f}" for ranks, speedup in points)}
-        for curve, points in curves.items() if (serial := amdahl(points)) is not None
-    ]  # fmt: skip
+    for curve, points in curves.items():
+        serial = amdahl(points)
+        found.append({
+            "network": curve.network, "series": curve.series,
+            "Amdahl: serial %": 100 * serial if 0 <= serial <= 1 else "the law does not fit",
+            "Karp-Flatt, serial % on P ranks": ", ".join(f"{p}: {100 * karp_flatt(speedup, p):.1f}" for p, speedup in points),
+        })  # fmt: skip
+    return found
 
 
 # ----- terms of steps
 
 
 def terms_of_row(row):
-    """{term: seconds} of a measured Row, medians over its runs; empty where they do not say."""
-    if not row.parts:
-        return {}
+    """{term: seconds} of a measured Row, which has parts: medians over its runs."""
     found = defaultdict(list)
     for run in row.runs:
         factor = steady(run)
@@ -104,28 +92,24 @@ def by_term(collectives):
 
 
 def errors(rows):
-    """Table rows of all terms of measured points that are predicted too, worst first by their part of the step.
-
-    Points with more ranks than cores are left out: no model knows how long ranks wait for cores.
-    """
+    """Table rows of all terms of measured points that are predicted too, worst first by their part of the step. Points with
+    more ranks than cores are left out: no model knows how long ranks wait for cores."""
     predictions = defaultdict(dict)  # {key of a point: {machine: {term: seconds}}}
     for row in rows:
         if row.is_predicted and row.runs and row.runs[0].get("terms"):
-            predictions[key_of(row.runs[0])][origin_of(row.runs[0]).name] = row.runs[0]["terms"]
-    points = {}
+            predictions[key_of(row.runs[0])][row.origin.name] = row.runs[0]["terms"]
+    points, found = {}, []
     for row in rows:
-        if row.seconds and not row.is_predicted and not row.oversubscribed:
-            points.setdefault((key_of(row.runs[0]), origin_of(row.runs[0])), row)
-    found = []
+        if row.seconds and row.parts and not row.is_predicted and not row.oversubscribed:
+            points.setdefault((key_of(row.runs[0]), row.origin), row)
     for (point, _), row in points.items():
         ours = terms_of_row(row)
-        for machine, known in predictions[point].items() if ours else ():
+        for machine, known in predictions[point].items():
             for term in dict.fromkeys([*ours, *known]):
                 one, other = ours.get(term, 0.0), known.get(term, 0.0)
                 share = (other - one) / row.seconds.value
-                found.append((abs(share), {
-                    "network": row.network, "series": row.series, "ranks": row.ranks, "batch": row.batch, "machine": machine,
-                    "term": term, "ms measured": 1e3 * one, "ms predicted": 1e3 * other,
-                    "error, % of the step": f"{100 * share:+.1f}",
-                }))  # fmt: skip
+                cells = {"network": row.network, "series": row.series, "ranks": row.ranks, "batch": row.batch,
+                         "machine": machine, "term": term, "ms measured": 1e3 * one, "ms predicted": 1e3 * other,
+                         "error, % of the step": f"{100 * share:+.1f}"}  # fmt: skip
+                found.append((abs(share), cells))
     return [cells for _, cells in sorted(found, key=lambda pair: -pair[0])]

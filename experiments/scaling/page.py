@@ -20,7 +20,7 @@ from gridgrad.experiments.scaling.records import is_busy, key_of
 from gridgrad.experiments.scaling.runs import study_of_record
 from gridgrad.experiments.scaling.summary import is_busy_alone, origin_of
 from gridgrad.experiments.scaling.summary import rows as rows_of
-from gridgrad.experiments.scaling.table import cells_of, notes
+from gridgrad.experiments.scaling.table import cells_of, notes, telling
 from gridgrad.parallel.prediction import machine as machines
 
 FIGURES = {"Speedup": "speedup", "Parallel efficiency": "efficiency", "Weak scaling": "weak", "Time of a step": "time",
@@ -35,20 +35,14 @@ NOTES = {  # {title of a table: what stands above it}
     "What the planner would choose": "The fastest that is predicted, beside the fastest that was measured.",
     "Predicted": "By the cost model, for the machine that is named, without a run.",
 }  # fmt: skip
-ALIKE = "data", "scaling"  # columns that the top of the page says too
 SURE = 0.9  # the confidence of the ratio of two medians with intervals of 95 %
 SETTINGS, RUNS, MACHINE = "study.toml", "study.jsonl", "machine.json"
 NO_SETTINGS = "Some runs do not say the settings of their sweep: no command repeats them."
 
 
 def render(records, title, figures=None, told=()):
-    """The text of the page of the records of a study; ValueError if there are none.
-
-    figures: {title: function of the records that returns a matplotlib Figure}; one that raises ValueError is replaced by the
-    reason. told: more tables, of `model.tables`.
-    """
-    if not records:
-        raise ValueError("there are no runs: measure some with gridgrad sweep")
+    """The text of the page of the records of a study, one at least. figures: {title: function of the records that returns a
+    matplotlib Figure}; one that raises ValueError is replaced by the reason. told: more tables, of `model.tables`."""
     found = rows_of(records)
     drawn = {name: partial(figure_of, kind) for name, kind in FIGURES.items()} if figures is None else figures
     stories = dict.fromkeys(line for study in map(study_of_record, records) if study for line in study.story)
@@ -65,7 +59,8 @@ def about(records, found):
     predicted, ranks = sum(bool(record.get("predicted")) for record in records), sorted({row.ranks for row in found})
     numbers = {"network": len({row.network for row in found}), "run": len(records) - predicted, "prediction": predicted}
     counts = ", ".join(counted(number, what) for what, number in numbers.items() if number)
-    return f"{counts}; ranks: {', '.join(map(str, ranks))}; data: {', '.join({str(row.dataset): 0 for row in found})}"
+    data = dict.fromkeys(str(row.dataset) for row in found)
+    return f"{counts}; ranks: {', '.join(map(str, ranks))}; data: {', '.join(data)}"
 
 
 def best(found):
@@ -91,13 +86,11 @@ def figure_of(kind, records):
 
     column = style.Look(style.COLUMN)  # panels below one another, which a phone shows, too
     if kind in COLUMNS:
-        name, unit = COLUMNS[kind]
         measured = [record for record in records if not record.get("predicted")]
         if not measured:
             raise ValueError("nothing was measured")
-        table = lines.table_of_sweep(measured)
-        table = table[table.series.isin(table.series[table.ranks > 1])]
-        table = table.assign(**{kind: table[name] / unit})
+        (name, unit), table = COLUMNS[kind], lines.table_of_sweep(measured)
+        table = table[table.series.isin(table.series[table.ranks > 1])].assign(**{kind: table[name] / unit})
         return lines.draw(table, "ranks", [kind], ["series"], "network", log="x", look=column)
     found = curves.of_files({"this study": records})
     if kind == "breakdown":
@@ -130,26 +123,24 @@ def drawn_figure(title, draw, records, number):
 def tables(records, found, told=()):
     """The tables that have lines, dicts of `page_table`. found: the Rows of the records."""
     every = [[point(row) for row in found if not row.is_predicted and row.value], left_out(records), planner(found),
-             [point(row) | {"machine": machine_of(row)} for row in found if row.is_predicted]]  # fmt: skip
-    own = [page_table(*one) for one in zip(("measured", "left-out", "planner", "predicted"), NOTES, NOTES.values(), every)]
-    return [*(one for one in own if one["lines"]), *(page_table(f"model-{n}", *one) for n, one in enumerate(told))]
+             [point(row) | {"machine": row.origin.name} for row in found if row.is_predicted]]  # fmt: skip
+    own = zip(("measured", "left-out", "planner", "predicted"), NOTES, NOTES.values(), every)
+    others = ((f"model-{number}", *one) for number, one in enumerate(told))
+    return [page_table(*one) for one in (*(one for one in own if one[-1]), *others)]
 
 
 def page_table(id, title, note, rows):
-    """A table of dicts as the template needs it, without columns that are empty, and those of ALIKE that are all the same."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    different = {name: {str(row.get(name)) for row in rows} for name in names}
-    heads = [name for name, values in different.items() if values != {"None"} and (name not in ALIKE or len(values) > 1)]
-    lines = [[cell(row.get(name)) for name in heads] for row in rows]
-    return {"id": id, "title": title, "note": note, "heads": heads, "lines": lines}
+    """A table of dicts as the template needs it."""
+    shown = telling(rows)
+    lines = [list(map(cell, row.values())) for row in shown]
+    return {"id": id, "title": title, "note": note, "heads": list(shown[0]) if shown else [], "lines": lines}
 
 
 def point(row):
     """The cells of a Row of a point: those of the table for the terminal, and what that has no room for."""
     cells = cells_of(row)
-    more = {"MB sent a step": None if row.bytes is None else row.bytes / 1e6,
-            "MiB, most of a rank": row.memory and row.memory / 2**20, "remark": cells.pop("remark")}  # fmt: skip
-    return cells | more
+    return cells | {"MB sent a step": None if row.bytes is None else row.bytes / 1e6,
+                    "MiB, most of a rank": row.memory and row.memory / 2**20, "remark": cells.pop("remark")}  # fmt: skip
 
 
 def left_out(records):
@@ -166,11 +157,6 @@ def left_out(records):
     ]  # fmt: skip
 
 
-def machine_of(row):
-    """The name of the machine that a predicted Row is for; None without records that count."""
-    return origin_of(row.runs[0]).name if row.runs else None
-
-
 def planner(found):
     """A row for each machine, network, scaling and number of ranks above 1 that has predictions: the planner's choice, or the
     fastest series of those that were predicted."""
@@ -180,7 +166,7 @@ def planner(found):
         if not row.is_predicted:
             timed[place].append(row)
         elif row.fits:
-            predicted[machine_of(row), place].append(row)
+            predicted[row.origin.name, place].append(row)
     rows = []
     for (machine, place), here in predicted.items():
         asked = [row for row in here if row.settings.get("grid") == AUTO]
@@ -216,16 +202,16 @@ def commands(records):
     """What repeats each sweep, once for each machine for which it was predicted: settings, a command, and a remark."""
     import tomli_w
 
-    sweeps, found = defaultdict(list), []
+    sweeps, found = defaultdict(lambda: defaultdict(list)), []
     for record in records:
         machine = str(record.get("machine")) if record.get("predicted") else None
-        sweeps[json.dumps(record["sweep"], sort_keys=True)].append((machine, record))
-    for pairs in sweeps.values():
-        settings, titles = pairs[0][1]["sweep"], dict.fromkeys(machine for machine, _ in pairs if machine)
-        for title in titles or [None]:
+        sweeps[json.dumps(record["sweep"], sort_keys=True)][machine].append(record)
+    for of_machine in sweeps.values():
+        settings = next(iter(of_machine.values()))[0]["sweep"]
+        for title in [machine for machine in of_machine if machine] or [None]:
             words, remark = ["gridgrad", "sweep", SETTINGS, "--out", RUNS], ""
-            if all(machine for machine, _ in pairs):
-                words += options_of_predictions([record for machine, record in pairs if machine == title])
+            if None not in of_machine:
+                words += options_of_predictions(of_machine[title])
             if title:
                 file = next((name for name in machines.names() if machines.read(name).name == title), None)
                 words += ["--machine", file or MACHINE]

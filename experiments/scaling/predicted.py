@@ -23,17 +23,7 @@ from gridgrad.experiments.scaling.model import terms_of_cost
 from gridgrad.experiments.scaling.records import tags
 from gridgrad.nn import Conv2d
 from gridgrad.parallel.choose.shares import predicted_shares
-from gridgrad.parallel.grid.process_grid import (
-    BATCH,
-    HEIGHT,
-    MODEL,
-    STAGE,
-    GridDescription,
-    checked_sizes,
-    parse_grid,
-    places,
-    written,
-)
+from gridgrad.parallel.grid.process_grid import BATCH, HEIGHT, MODEL, STAGE, GridDescription, parse_grid, places
 from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.plans.plans import FEWEST_BYTES
@@ -57,9 +47,7 @@ class NotPredicted(ValueError):
 
 def records(study, machine, shape=None, outputs=None, of_data=False, reasons=None):
     """The predicted records of a study, one after another. reasons: gets {Point: why} of those without a record, or None.
-
-    shape, outputs: of a sample; by default of the data of each point where `of_data`, else as published for the network.
-    """
+    shape, outputs: of a sample; by default of the data of each point where `of_data`, else as published for the network."""
     for point in tqdm(study.points, unit=" predictions", delay=2, disable=None):
         settings = point.settings
         try:
@@ -96,58 +84,54 @@ def predicted_step(net, point, machine):
     """(grid, plan, both texts, StepPrediction, {term: seconds} or None) of a point; NotPredicted or NoRoom if there is none."""
     settings, ranks, grid = point.settings, point.ranks, point.settings["grid"]
     plan, batch_size = settings.get("plan"), settings["batch_size"]
-    memory = settings.get("memory") and settings["memory"] * 2**30
-    sizes = None if grid == AUTO else parse_grid(grid)
-    several = sizes is not None and sizes.get(STAGE, 1) > 1
-    partitioned = sizes is not None and bool(plan) and is_partition(plan)
-    if partitioned and (sizes.get(MODEL, 1) == 1 or sizes.get(HEIGHT, 1) > 1):
-        raise NotPredicted("a partition is of several ranks along the axis model alone")
-    if partitioned and (other := next((name for name in ("pipeline", "handicap") if settings.get(name)), None)):
-        raise NotPredicted(f"the cost model does not know --{other} of a partition")
-    if sizes and sizes.get(HEIGHT, 1) > 1 and not any(isinstance(layer, Conv2d) for layer in net.leaves()):
-        raise NotPredicted("without images to cut, height would be batch under another name")
-    if not several and (settings.get("micro_batches") or 1) > 1:
-        raise NotPredicted("the cost model knows --micro-batches in pipelines alone")
+    sizes = None if grid == AUTO else parse_grid(grid)  # None: the planner chooses them
+    height, stages, model = (sizes.get(axis, 1) if sizes else 1 for axis in (HEIGHT, STAGE, MODEL))
+    several, partitioned = stages > 1, bool(sizes and plan) and is_partition(plan)
+    slow, by_speed = settings.get("handicap"), settings.get("shares") == AUTO
+    factors = slowdowns(slow, ranks) if slow or by_speed else ()
     if plan == AUTO or sizes is None and plan == FEWEST_BYTES:  # beside a grid that is chosen, the default stands for any plan
         plan = None
     elif plan is None and sizes:
         plan = FEWEST_BYTES
-    slow, by_speed = settings.get("handicap"), settings.get("shares") == AUTO
-    factors = slowdowns(slow, ranks) if slow or by_speed else ()
-    if any(step for _, step in factors):
-        raise NotPredicted("the cost model knows no --handicap that begins in the midst of a run")
-    if several and factors:
-        raise NotPredicted(f"the cost model does not know --{'handicap' if slow else 'shares auto'} in a pipeline")
+    unknown = {  # {why: whether it is so}
+        "a partition is of several ranks along the axis model alone": partitioned and (model == 1 or height > 1),
+        "the cost model does not know --pipeline of a partition": partitioned and settings.get("pipeline"),
+        "the cost model does not know --handicap of a partition": partitioned and slow,
+        "without images to cut, height would be batch under another name":
+            height > 1 and not any(isinstance(layer, Conv2d) for layer in net.leaves()),
+        "the cost model knows --micro-batches in pipelines alone": not several and (settings.get("micro_batches") or 1) > 1,
+        "the cost model knows no --handicap that begins in the midst of a run": any(step for _, step in factors),
+        f"the cost model does not know --{'handicap' if slow else 'shares auto'} in a pipeline": several and factors,
+        "--shares auto need a plan and a grid that are named": by_speed and (sizes is None or plan is None),
+    }  # fmt: skip
+    for why in (why for why, is_so in unknown.items() if is_so):
+        raise NotPredicted(why)
     if by_speed:
-        if sizes is None or plan is None:
-            raise NotPredicted("--shares auto need a plan and a grid that are named")
-        full = checked_sizes(sizes)
-        found = predicted_shares(net, full, plan, batch_size, machine, [1 / factor for factor, _ in factors])
+        first = GridDescription(sizes, None, machine.node["ranks"])
+        found = predicted_shares(net, first.sizes, plan, batch_size, machine, [1 / factor for factor, _ in factors])
         shares, owners = found.placement()
-        first = GridDescription(full, places(full)[0], machine.node["ranks"])
         cost = Cost(net, first, plan, batch_size, machine, shares, owners)
-        return written(full), in_words(cost.placed.plan), slowed(cost, factors, shares, owners), None
+        return str(first), in_words(cost.placed.plan), slowed(cost, factors, shares, owners), None
     shares = shares_of(settings["shares"], sizes) if settings.get("shares") else None
     cuts = settings.get("cuts") and tuple(map(int, str(settings["cuts"]).split(",")))
     pipelines = Pipelines(settings.get("pipeline"), settings.get("micro_batches"), cuts) if several else None
     if sizes is None or several or shares or plan is None or partitioned:
         owners = partial(owners_of_plan, plan if partitioned else HYPERGRAPH, net, speeds=(shares or {}).get(MODEL))
+        memory = settings.get("memory") and settings["memory"] * 2**30
         asked = PlacementSpec(sizes, HYPERGRAPH if partitioned else plan, shares, pipelines=pipelines, memory=memory)
         chosen, _ = Planner(net, ranks, batch_size, machine, asked, owners).best(shown=0)
         if chosen.pipelined and slow:
             raise NotPredicted("the cost model does not know --handicap in a pipeline")
-        grid, plan, cost, step, of_terms = written(checked_sizes(chosen.sizes)), chosen.plan, chosen.cost, chosen.step, None
+        grid, plan, cost, step, of_terms = str(GridDescription(chosen.sizes)), chosen.plan, chosen.cost, chosen.step, None
     else:
-        cost = cost_of_slowest_rank(net, PlacementSpec(parse_grid(grid), plan), batch_size, machine)
+        cost = cost_of_slowest_rank(net, PlacementSpec(sizes, plan), batch_size, machine)
         plan, step, of_terms = in_words(cost.placed.plan), cost.prediction, terms_of_cost(cost)
     return (grid, plan, slowed(cost, factors, shares), None) if slow else (grid, plan, step, of_terms)
 
 
 def slowed(cost, factors, shares, owners=None):
     """The StepPrediction where ranks compute more slowly: that of the rank that then takes the longest, for which all wait.
-
-    cost: the Cost of the rank with most work, or of any where there are owners. factors: see `slowdowns`.
-    """
+    cost: the Cost of the rank with most work, or of any where there are owners. factors: see `slowdowns`."""
     at = places(cost.grid.sizes)
     costs = {at.index(cost.grid.coordinates): cost}
     for rank in (rank for rank, (factor, _) in enumerate(factors) if (factor > 1 or owners is not None) and rank not in costs):
@@ -169,29 +153,21 @@ def in_words(plan):
 
 def record(point, net, machine, grid, plan, step, of_terms):
     """The record of a point, without the entries about its study. The last four: of `predicted_step`."""
-    outputs = [layer.outputs for layer in net.leaves() if hasattr(layer, "outputs")][-1]
+    outputs = [layer.outputs for layer in net.leaves() if hasattr(layer, "outputs")]
+    most = {BATCH: point.settings["batch_size"], MODEL: max(outputs)}  # {axis: how many of its ranks have something to compute}
+    most |= {HEIGHT: net.input_shape[0]} if len(net.input_shape) == 3 else {}
+    busy = prod(min(size, most.get(axis, size)) for axis, size in parse_grid(grid).items())
     return {
         "predicted": True, "machine": machine.name, "ranks_per_node": machine.node["ranks"], "net": point.settings["net"],
-        "dataset": point.settings["dataset"], "shape": list(net.input_shape), "outputs": outputs, "P": point.ranks,
+        "dataset": point.settings["dataset"], "shape": list(net.input_shape), "outputs": outputs[-1], "P": point.ranks,
         "grid": grid, "plan": plan, "point": point.settings, "repeat": 0, "environment": {"processor": machine.name},
         "settings": {"batch_size": point.settings["batch_size"], "dtype": point.settings["dtype"]},
         "seconds_per_step": {"median": rounded(step.seconds)},
         "parts": {part: rounded(seconds) for part, seconds in step.parts.items()},
         "terms": of_terms and {term: rounded(seconds) for term, seconds in of_terms.items()},
         "rank_bytes": step.bounding.bytes, "peak_memory": step.memory, "flops_a_sample": flops_a_sample(net),
-        "fits": step.memory <= machine.memory(point.ranks), "idle": idle_ranks(net, grid, point.settings["batch_size"]),
+        "fits": step.memory <= machine.memory(point.ranks), "idle": point.ranks - busy,
     }  # fmt: skip
-
-
-def idle_ranks(net, grid, batch_size):
-    """The ranks of a grid that have nothing to compute, as an axis has more places than there is to divide.
-
-    net: a Sequential. grid: a text.
-    """
-    most = {BATCH: batch_size, MODEL: max((getattr(layer, "outputs", 1) for layer in net.leaves()), default=1)}
-    most |= {HEIGHT: net.input_shape[0]} if len(net.input_shape) == 3 else {}
-    sizes = parse_grid(grid)
-    return prod(sizes.values()) - prod(min(size, most.get(axis, size)) for axis, size in sizes.items())
 
 
 @lru_cache

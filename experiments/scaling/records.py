@@ -21,27 +21,12 @@ from pathlib import Path
 from gridgrad.experiments.common.machine_load import verdict_of
 from gridgrad.experiments.scaling.environment import FORM, same
 from gridgrad.experiments.scaling.study import METRIC, POSITIVE, Point
-from gridgrad.nn.files import limits
-from gridgrad.nn.files.documents import (
-    AT_LEAST_0,
-    COUNT,
-    LONGEST,
-    NUMBER,
-    PLAIN,
-    SECONDS,
-    TEXT,
-    TRUTH,
-    WHOLE,
-    Each,
-    Kind,
-    Optional,
-    check,
-    content_of,
-)  # fmt: skip
+from gridgrad.nn.files import documents, limits
+from gridgrad.nn.files.documents import AT_LEAST_0, COUNT, NUMBER, PLAIN, SECONDS, TEXT, WHOLE, Each, Kind, Optional
 from gridgrad.parallel.observe.span_observer import METHODS
 
-REASON = Kind(f"a text of at most {LONGEST} printable characters",
-              lambda value: isinstance(value, str) and len(value) <= LONGEST and value.isprintable())  # fmt: skip
+REASON = Kind(f"a text of at most {documents.LONGEST} printable characters",
+              lambda value: isinstance(value, str) and len(value) <= documents.LONGEST and value.isprintable())  # fmt: skip
 RECORD = {  # what `key_of` needs, and what tells curves apart
     "net": TEXT, "P": WHOLE, "grid": TEXT, "point": Each(Optional(PLAIN)), "curves": [[TEXT]], "repeat": COUNT, "sweep": {},
     "environment": FORM, "seed": Optional(COUNT), "failed": Optional(REASON), "load": Optional({"verdict": Optional(REASON)}),
@@ -53,14 +38,15 @@ LAYER = {"layer": TEXT, "kind": TEXT} | dict.fromkeys(METHODS, AT_LEAST_0)
 REPORT = {  # what is read of the report of a run, or of a prediction
     "seconds_per_step": Optional({"median": SECONDS}), "time": Optional(Each(AT_LEAST_0)), "bytes": Optional(Each(AT_LEAST_0)),
     "communication": Optional([COLLECTIVE]), "peak_memory": Optional(AT_LEAST_0), "flops_a_sample": Optional(AT_LEAST_0),
-    "oversubscribed": Optional(TRUTH), "slots": Optional(WHOLE), "test_accuracy": Optional(AT_LEAST_0),
+    "oversubscribed": Optional(documents.TRUTH), "slots": Optional(WHOLE), "test_accuracy": Optional(AT_LEAST_0),
     "core": Optional({"reference_seconds": SECONDS, "reference_products_per_step": POSITIVE}), "final_loss": Optional(NUMBER),
     "settings": Optional({"batch_size": Optional(WHOLE)}), "point": {"batch_size": Optional(WHOLE)},
     "sweep": {"metric": Optional(METRIC), "baseline": Optional(TEXT), "series": Optional([{"baseline": Optional(TEXT)}])},
     "layers": Optional([LAYER]), "parts": Optional(Each(AT_LEAST_0)), "terms": Optional(Each(AT_LEAST_0)),
     "features": Optional(WHOLE), "outputs": Optional(WHOLE), "shape": Optional([WHOLE]), "plan": Optional(PLAN),
     "samples_per_step": Optional(AT_LEAST_0), "rank_bytes": Optional(AT_LEAST_0), "idle": Optional(COUNT),
-    "dataset": Optional(TEXT), "predicted": Optional(TRUTH), "fits": Optional(TRUTH), "ranks_per_node": Optional(WHOLE),
+    "dataset": Optional(TEXT), "predicted": Optional(documents.TRUTH), "fits": Optional(documents.TRUTH),
+    "ranks_per_node": Optional(WHOLE),
 }  # fmt: skip
 
 
@@ -72,9 +58,9 @@ def read(path):
             if not line.strip():
                 continue
             try:
-                record = content_of(line)
-                check(record, RECORD)
-                check(record, REPORT | ({"machine": TEXT} if record.get("predicted") else {}))
+                record = documents.content_of(line)
+                documents.check(record, RECORD)
+                documents.check(record, REPORT | ({"machine": TEXT} if record.get("predicted") else {}))
                 if any(len(curve) != 3 for curve in record["curves"]):
                     raise ValueError("a curve must be [network, series, scaling]")
             except ValueError as error:
@@ -157,14 +143,7 @@ def of_study(records, study, environment):
 
 def tags(study, point):
     """The entries of a record that say what it is part of."""
-    curves = [[curve.network, curve.series, curve.scaling] for curve in study.curves_of(point)]
-    return {"curves": curves, "sweep": study.given}
-
-
-def part_name(path, part):
-    """The file of one part: `s-2-of-4.jsonl` for `s.jsonl` and (2, 4)."""
-    path = Path(path)
-    return path.with_name(f"{path.stem}-{part[0]}-of-{part[1]}{path.suffix}")
+    return {"curves": [list(curve) for curve in study.curves_of(point)], "sweep": study.given}
 
 
 def gather(paths):

@@ -14,9 +14,8 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
-from json import dumps, loads
 from pathlib import Path
 
 from gridgrad.experiments.common.options import user_input
@@ -55,15 +54,13 @@ def settled(records, study):
 
 def study_of_record(record):
     """The Study of a record; None for one without settings, or with one that is no longer known."""
-    return _study(dumps(record["sweep"]))
+    return study_of(json.dumps(record["sweep"]))
 
 
 @lru_cache
-def _study(given):
-    try:
-        return Study(loads(given)) if loads(given) else None
-    except ValueError:
-        return None
+def study_of(given):
+    with suppress(ValueError):
+        return Study(json.loads(given)) if given != "{}" else None
 
 
 def ended_by(records):
@@ -81,10 +78,8 @@ def by_point(records):
 
 
 def rounds(groups, study, done, fits=lambda group: True):
-    """The groups of points to run, one by one, until all are settled. done: records, to which the caller adds.
-
-    fits: a function of a group, whether there is time for it; once there is none it stays so.
-    """
+    """The groups of points to run, one by one, until all are settled. done: records, to which the caller adds. fits: a function
+    of a group, whether there is time for it; once there is none it stays so."""
     number = 0
 
     def is_wanted(group):
@@ -122,10 +117,8 @@ SHOWN = 300  # characters of a reason
 
 
 def records_of(group, repeat, timeout, seed=None, turns=False):
-    """The records of one run of each point of a group, in one job, without their losses. timeout: seconds for each point.
-
-    A run that fails is a record with the reason in `failed`. OSError if no job can be started.
-    """
+    """The records of one run of each point of a group, in one job, without their losses. timeout: seconds for each point. A run
+    that fails is a record with the reason in `failed`. OSError if no job can be started."""
     start = time.monotonic()
     try:
         reports = reports_of(group, repeat, timeout, seed, turns)
@@ -136,11 +129,8 @@ def records_of(group, repeat, timeout, seed=None, turns=False):
     if turns:  # a rank has the memory of all of them together
         how |= {"turns": True, "peak_memory": None}
     how |= {"took": round((time.monotonic() - start) / len(group), 3), "loss": None, "environment": environment.here()}
-    return [
-        report | how | {"slots": slots(), "oversubscribed": point.ranks * point.job.get("threads", 1) > slots(),
-                        "point": point.settings, "repeat": repeat}
-        for point, report in zip(group, reports)
-    ]  # fmt: skip
+    return [report | how | {"slots": slots(), "oversubscribed": point.ranks * point.job.get("threads", 1) > slots(),
+                            "point": point.settings, "repeat": repeat} for point, report in zip(group, reports)]  # fmt: skip
 
 
 def reports_of(group, repeat, timeout, seed, turns):
@@ -157,7 +147,11 @@ def reports_of(group, repeat, timeout, seed, turns):
             command = [*as_module("scaling.turns"), str(asked)]
         else:
             command = [*as_module("train"), *words[0]]
-        job = mpiexec(group[0].ranks, command, timeout * len(group), **how_to_start(group[0]))
+        of_job = group[0].job
+        env = {"OMP_NUM_THREADS": str(of_job["threads"])} if "threads" in of_job else None
+        network = [word for name in ("hosts", "rate", "delay") if name in of_job for word in (f"--{name}", f"{of_job[name]:g}")]
+        launcher = [sys.executable, *as_module("launch"), *network] if "hosts" in of_job else None
+        job = mpiexec(group[0].ranks, command, timeout * len(group), env, launcher)
         if job.status is None:
             raise UserError(f"took longer than --timeout {timeout} s and was ended")
         if job.status != 0:
@@ -176,23 +170,12 @@ def reason(stderr):
     return "no message"
 
 
-def how_to_start(point):
-    """The arguments of `mpiexec` for the settings of JOB of a point: threads a rank, and emulated hosts."""
-    threads = point.job.get("threads")
-    how = {"env": {"OMP_NUM_THREADS": str(threads)}} if threads else {}
-    if point.hosts:
-        how["launcher"] = [sys.executable, *as_module("launch"), *point.hosts]
-    return how
-
-
 # ----- the file
 
 
 class StudyFile:
     """The records of a Study in a file. anew: whether runs that are there are measured again, each kept until its new one is.
-
-    runs: the records that count, in the order of measuring. Points that failed or were always disturbed are tried again.
-    """
+    runs: the records that count, in the order of measuring. Points that failed or were always disturbed are tried again."""
 
     def __init__(self, path, study, environment, anew=False):
         self.path, self.others_path, self.study = Path(path), Path(f"{path}.others"), study

@@ -14,6 +14,7 @@ place of one value of the last two kinds measures all of them, as curves of thei
 """
 
 import re
+from collections import namedtuple
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
@@ -42,17 +43,14 @@ METRICS = {  # {what is looked at: (heading of its column, factor to the unit th
     "memory": ("MiB, most of a rank", 2**-20),
 }  # fmt: skip
 ONCE = {"accuracy": 1, "loss": 1, "bytes": 1, "memory": 3}  # repeats where nothing else is said: most are the same each time
-OF_TRAIN = {
-    "dataset": "airfoil", "data_dir": None, "batch_size": 100, "steps": 60, "plan": "fewest-bytes", "dtype": "float32",
-    "seed": 0, "profile": False, "reduction": "auto",
-}  # fmt: skip # what `sweep` runs where nothing else is said
+OF_TRAIN = {"dataset": "airfoil", "data_dir": None, "batch_size": 100, "steps": 60, "plan": "fewest-bytes", "dtype": "float32",
+            "seed": 0, "profile": False, "reduction": "auto"}  # fmt: skip # what `sweep` runs where nothing else is said
 # BLAS threads a rank; of emulated hosts, see `launch`; a script in place of `train`, see docs/scaling.md
 JOB = {"threads": int, "hosts": int, "rate": float, "delay": float, "program": str}
 CORES = "cores"  # in place of numbers of ranks: 1, 2, 4 and so on, as far as each rank has a core, and as many ranks as cores
-NOT_SETTINGS = {  # options of train that a study gives itself, and what changes no measurement
-    "help", "net", "grid", "report", "quiet", "predictions", "trace", "trace_steps", "core_speed", "checkpoint",
-    "checkpoint_steps", "checkpoint_minutes", "keep", "resume",
-}  # fmt: skip
+# Options of train that a study gives itself, and what changes no measurement.
+NOT_SETTINGS = {"help", "net", "grid", "report", "quiet", "predictions", "trace", "trace_steps", "core_speed", "checkpoint",
+                "checkpoint_steps", "checkpoint_minutes", "keep", "resume"}  # fmt: skip
 ALONE = {  # what says how ranks work together: a run on one rank has none of it, and is the same for all series
     "plan", "reduction", "update", "reduce_dtype", "pipeline", "micro_batches", "cuts", "shares", "rebalance", "protocol",
     "handicap", "reader", "hosts", "rate", "delay", "memory",
@@ -67,10 +65,8 @@ RANKS = Kind(f"a list of whole numbers of at least 1, or {CORES}",
              lambda value: value == CORES or isinstance(value, list) and all(map(WHOLE.accepts, value)))  # fmt: skip
 REPEATS = Kind(f"a whole number from 1 to {MOST_REPEATS}", lambda value: type(value) is int and 1 <= value <= MOST_REPEATS)
 SCHEME = Kind(f"one of {', '.join((*SCHEMES, AUTO))}", (*SCHEMES, AUTO).__contains__)
-TABLES = {
-    "network": {"net": TEXT, "name": Optional(TEXT)},
-    "series": {"name": TEXT, "grid": TEXT, "why": Optional(TEXT), "baseline": Optional(TEXT)},
-}
+TABLES = {"network": {"net": TEXT, "name": Optional(TEXT)},
+          "series": {"name": TEXT, "grid": TEXT, "why": Optional(TEXT), "baseline": Optional(TEXT)}}  # fmt: skip
 FORMS = {  # {setting of a study: (what it is where nothing is said, its form)}
     "nets": (["mlp:512,512,512,relu"], [TEXT]), "network": ([], [TABLES["network"]]), "ranks": ([1, 2], RANKS),
     "schemes": (["batch", "model", "2d"], [SCHEME]), "grids": ([], [TEXT]), "series": ([], [TABLES["series"]]),
@@ -98,10 +94,9 @@ def read(path):
         path = FILES / Path(path).name
     try:
         found, folder = documents.content_of_toml_file(path), Path(path).parent
-        ships = folder.resolve() == FILES.resolve()  # what these name is the same in any folder
-        return found if ships else beside(found, folder)
     except ValueError as error:
         raise ValueError(f"{error}; see {FILES}/speedup.toml") from None
+    return found if folder.resolve() == FILES.resolve() else beside(found, folder)  # what ours name is the same in any folder
 
 
 def beside(value, folder):
@@ -119,11 +114,10 @@ def check_settings(settings):
     """Raise ValueError, which names the setting, for one that is unknown or of a wrong kind."""
     for name in [name for name in settings if name in STUDY]:
         check(settings[name], FORMS[name][1], f"setting {name}")
-    places = [("", settings), *((f" of a {table}", entry) for table in TABLES for entry in settings.get(table, []))]
-    for where, entries in places:
-        for name, value in entries.items():
-            if name not in (TABLES[where.split()[-1]] if where else STUDY):
-                _check_option(name, value, where)
+    tables = [(f" of a {table}", form, entry) for table, form in TABLES.items() for entry in settings.get(table, [])]
+    for where, known, entries in [("", STUDY, settings), *tables]:
+        for name in [name for name in entries if name not in known]:
+            _check_option(name, entries[name], where)
 
 
 def identify(settings):
@@ -157,16 +151,7 @@ def _check_option(name, value, where):
 # ----- points
 
 
-@dataclass(frozen=True, order=True)
-class Curve:
-    """A series of a network; scaling: strong or weak."""
-
-    network: str
-    series: str
-    scaling: str
-
-    def __str__(self):
-        return f"{self.network}, {self.series}, {self.scaling} scaling"
+Curve = namedtuple("Curve", "network series scaling")  # a series of a network; scaling: strong or weak
 
 
 @dataclass(frozen=True)
@@ -199,18 +184,10 @@ class Point:
         """{name: value} of the settings of JOB that it has."""
         return {name: self.settings[name] for name in JOB if name in self.settings}
 
-    @property
-    def hosts(self):
-        """The options of `launch` for emulated hosts; none without."""
-        own = [name for name in ("hosts", "rate", "delay") if name in self.settings and "hosts" in self.settings]
-        return [word for name in own for word in (f"--{name}", f"{self.settings[name]:g}")]
-
 
 class Study:
-    """A study. settings: by name; those that are not given are as in STUDY and OF_TRAIN. ValueError if they are wrong.
-
-    curves: {Curve: {ranks: Point}}. points: all of them, each once, in the order of the settings.
-    """
+    """A study. settings: by name; those that are not given are as in STUDY and OF_TRAIN. ValueError if they are wrong. curves:
+    {Curve: {ranks: Point}}. points: all of them, each once, in the order of the settings."""
 
     def __init__(self, settings):
         check_settings(settings)
@@ -225,23 +202,7 @@ class Study:
         if self.series and "schemes" not in settings:
             self.schemes = []
         self._set_repeats()
-        options = OF_TRAIN | {name: value for name, value in settings.items() if name not in STUDY}
-        if self.seeds:
-            del options["seed"]
-        every = [(network, series, self._without_steps(options | own | more, own | more))
-                 for (network, own), (series, more) in product(self._networks(), self._series())]  # fmt: skip
-        values = sum(prod(len(one) for one in of.values() if isinstance(one, list)) for *_, of in every)
-        count = len(self.ranks) * len(self.scaling) * values
-        if count > MOST_POINTS:
-            raise ValueError(f"the settings have up to {count:.3g} points, more than {MOST_POINTS}: shorten their lists")
-        self.curves = {}
-        for (network, series, of), scaling in product(every, dict.fromkeys(self.scaling)):
-            for words, chosen in variations(of):
-                grid = chosen["grid"]  # without stars it has a number of ranks of its own
-                every_ranks = self.ranks if grid == AUTO or "*" in grid else [prod(parse_grid(grid).values())]
-                points = {ranks: point for ranks in every_ranks if (point := point_at(chosen, scaling, ranks))}
-                if points:
-                    self.curves.setdefault(Curve(network, ", ".join([series, *words]), scaling), {}).update(points)
+        self._set_curves()
         self.points = list(dict.fromkeys(point for points in self.curves.values() for point in points.values()))
         if not self.points:
             raise ValueError("there is nothing to run: name nets, and ranks or grids that the series have")
@@ -265,6 +226,27 @@ class Study:
         if self.turns and self.metric == "memory":
             raise ValueError("series that take turns share the memory of a rank: leave turns out where metric is memory")
 
+    def _set_curves(self):
+        """Each network in each series, with each choice of one value of every option that is a list."""
+        options = OF_TRAIN | {name: value for name, value in self.given.items() if name not in STUDY}
+        if self.seeds:
+            del options["seed"]
+        every = [(network, series, self._without_steps(options | own | more, own | more))
+                 for (network, own), (series, more) in product(*self._networks_and_series())]  # fmt: skip
+        lists = [{name: value for name, value in of.items() if isinstance(value, list)} for *_, of in every]
+        count = len(self.ranks) * len(self.scaling) * sum(prod(map(len, of.values())) for of in lists)
+        if count > MOST_POINTS:
+            raise ValueError(f"the settings have up to {count:.3g} points, more than {MOST_POINTS}: shorten their lists")
+        self.curves = {}
+        for ((network, series, of), varied), scaling in product(zip(every, lists), dict.fromkeys(self.scaling)):
+            for values in product(*varied.values()):
+                chosen = of | dict(zip(varied, values))
+                words = [series, *(f"{name.replace('_', ' ')} {value}" for name, value in zip(varied, values))]
+                grid = chosen["grid"]  # without stars it has a number of ranks of its own
+                every_ranks = self.ranks if grid == AUTO or "*" in grid else [prod(parse_grid(grid).values())]
+                if points := {ranks: point for ranks in every_ranks if (point := point_at(chosen, scaling, ranks))}:
+                    self.curves.setdefault(Curve(network, ", ".join(words), scaling), {}).update(points)
+
     def _without_steps(self, options, near):
         """Options of a series without the default of steps where it has epochs. near: its own ones."""
         if options.get("epochs") is None:
@@ -275,19 +257,21 @@ class Study:
             raise ValueError("steps and epochs say the same: leave one of them out")
         return {name: value for name, value in options.items() if name != "steps"}
 
-    def _networks(self):
-        """(name, options) of each network; the name is without the digest of a file of one's own."""
-        tables = [{"net": net} for net in self.nets] if "nets" in self.given or not self.network else []
-        return each_once("networks", [(table.get("name") or re.sub(r"(\.py:\w+)@\w+$", r"\1", table["net"]),
-                                       {name: value for name, value in table.items() if name != "name"})
-                                      for table in [*tables, *self.network]])  # fmt: skip
-
-    def _series(self):
-        """(name, options with the template `grid`) of each series."""
-        found = [(name, {"grid": AUTO if name == AUTO else SCHEMES[name]}) for name in dict.fromkeys(self.schemes)]
-        found += [(grid, {"grid": grid}) for grid in dict.fromkeys(self.grids)]
-        found += [(one["name"], {k: v for k, v in one.items() if k not in ("name", "why", "baseline")}) for one in self.series]
-        return each_once("series", found)
+    def _networks_and_series(self):
+        """((name, options) of each network, (name, options with the template `grid`) of each series)."""
+        nets = self.nets if "nets" in self.given or not self.network else []
+        tables = [*({"net": net} for net in nets), *self.network]
+        own_file = re.compile(r"(\.py:\w+)@\w+$")  # whose digest is no part of the name
+        networks = [(table.get("name") or own_file.sub(r"\1", table["net"]), table) for table in tables]
+        series = [(name, {"grid": AUTO if name == AUTO else SCHEMES[name]}) for name in dict.fromkeys(self.schemes)]
+        series += [(grid, {"grid": grid}) for grid in dict.fromkeys(self.grids)]
+        series += [(one["name"], one) for one in self.series]
+        for what, named in (("networks", networks), ("series", series)):
+            names = [name for name, _ in named]
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise ValueError(f"two {what} are called {twice}: give each a name of its own")
+        options = lambda table: {k: v for k, v in table.items() if k not in ("name", "why", "baseline")}  # noqa: E731
+        return tuple([(name, options(table)) for name, table in named] for named in (networks, series))
 
     @property
     def groups(self):
@@ -347,22 +331,6 @@ def script_of(point):
     if found is None:
         raise ValueError(f"there is no script {name}: name a file such as mine.py")
     return found
-
-
-def each_once(what, named):
-    """`named`, a list of (name, options); ValueError if a name is there twice."""
-    names = [name for name, _ in named]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f"two {what} are called {twice}: give each a name of its own")
-    return named
-
-
-def variations(options):
-    """(words, options) for each choice of one value of every option that is a list."""
-    lists = {name: value for name, value in options.items() if isinstance(value, list)}
-    for values in product(*lists.values()):
-        chosen = dict(zip(lists, values))
-        yield [f"{name.replace('_', ' ')} {value}" for name, value in chosen.items()], options | chosen
 
 
 def point_at(options, scaling, ranks):

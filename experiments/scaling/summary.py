@@ -10,69 +10,32 @@ the names of its series say which.
 
 import json
 from collections import defaultdict, namedtuple
-from dataclasses import dataclass, field, replace
 from statistics import median
 
 from gridgrad.experiments.common.report import PARTS
 from gridgrad.experiments.scaling.environment import SAME, same
-from gridgrad.experiments.scaling.records import (
-    baseline_of,
-    counting,
-    is_busy,
-    key_of,
-    metric_of,
-    seconds_of,
-    value_of,
-)
+from gridgrad.experiments.scaling.records import baseline_of, counting, is_busy, key_of, metric_of, seconds_of, value_of
 from gridgrad.experiments.scaling.statistics import Median, interval_of
 from gridgrad.experiments.scaling.study import ALONE, Curve, point_at
 
 Origin = namedtuple("Origin", "is_predicted name")  # name: the machine of predictions, or the entries of SAME, a text
 
 
-@dataclass(frozen=True)
-class Row:
-    """A point of a curve.
+class Row(namedtuple("Row", "network series scaling net dataset grid ranks batch settings environment slots oversubscribed "
+                     "seconds parts bytes memory origin is_predicted fits busy failed runs metric value baseline speedup "
+                     "unlike ratio predicted", defaults=[None, False, None, None])):  # fmt: skip
+    """A point of a curve. net, grid: what ran, also where the planner chose. settings, environment: of the run. seconds: of a
+    step. parts: {what: seconds of a step}. bytes: by all ranks in a step. memory: of the rank with most. fits: into memory.
+    busy: runs that do not count. failed: the reason. runs: those that count. value: of the metric. speedup: over one rank.
+    unlike: no speedup, as this point or that on one rank was disturbed. ratio: to the baseline, run by run. predicted: seconds
+    of its only prediction. Times, values and ratios are Medians, or None."""
 
-    net, grid: what ran, also where the planner chose. settings: of the run. seconds: of a step. value: of the metric. speedup:
-    over one rank. ratio: to the baseline, run by run. parts: {what: seconds of a step}. bytes: by all ranks in a step. memory:
-    of the rank with most. unlike: no speedup, as this point or that on one rank was disturbed. predicted: seconds of its only
-    prediction. fits: into memory. busy: runs that do not count. failed: the reason. runs: those that count.
-    """
-
-    network: str
-    series: str
-    scaling: str
-    net: str
-    dataset: str
-    grid: str
-    ranks: int
-    batch: int
-    settings: dict
-    environment: dict
-    slots: int | None = None
-    oversubscribed: bool = False
-    seconds: Median | None = None
-    parts: dict = field(default_factory=dict)
-    bytes: float | None = None
-    memory: float | None = None
-    speedup: Median | None = None
-    unlike: bool = False
-    metric: str = "seconds"
-    value: Median | None = None
-    baseline: str | None = None
-    ratio: Median | None = None
-    predicted: float | None = None
-    is_predicted: bool = False
-    fits: bool = True
-    busy: int = 0
-    failed: str | None = None
-    runs: tuple = ()
+    __slots__ = ()
 
     @property
     def curve(self):
         """The Curve that it is a point of."""
-        return Curve(self.network, self.series, self.scaling)
+        return Curve(*self[:3])
 
     @property
     def efficiency(self):
@@ -104,17 +67,22 @@ def rows(records):
     for (origin, key), curves in curves_of(groups).items():
         of_point = groups[origin, key]
         predicted = predictions[key][0] if not origin.is_predicted and len(predictions[key]) == 1 else None
-        for network, series, scaling in curves:
-            row = replace(row_of(Curve(network, series, scaling), of_point, timed.get((origin, key))), predicted=predicted)
-            alone = origin, key_alone(of_point[0], scaling)
-            found.append((origin, with_speedup(row, groups.get(alone, ()), timed.get(alone))))
-    found = with_ratios(found)
-    wide = {(origin, row.network, row.scaling) for origin, row in found if row.ranks > 1}
-    several = {(origin, row.curve) for origin, row in found if row.ranks > 1}
-    found = told_apart([
-        (origin, row) for origin, row in found
-        if (origin, row.curve) in several or (origin, row.network, row.scaling) not in wide
-    ])  # fmt: skip # not the serial point of a series that has no other, where another series has it too
+        for curve in curves:
+            row = row_of(curve, of_point, timed.get((origin, key)))._replace(predicted=predicted)
+            alone = origin, key_alone(of_point[0], row.scaling)
+            if row.seconds and alone in timed:
+                unlike = all(map(is_busy, counting(groups[alone]))) != is_busy_alone(row)
+                work = row.ranks if row.scaling == "weak" else 1
+                one = Median(1.0, 1.0, 1.0, row.seconds.count, 1.0)
+                speedup = timed[alone].times(work).over(row.seconds) if row.ranks > 1 else one
+                row = row._replace(unlike=unlike, speedup=None if unlike else speedup)
+            found.append(row)
+    wide = {(row.origin, row.network, row.scaling) for row in found if row.ranks > 1}
+    several = {(row.origin, row.curve) for row in found if row.ranks > 1}
+    # not the serial point of a series that has no other, where another series has it too
+    found = [row for row in with_ratios(found)
+             if (row.origin, row.curve) in several or (row.origin, row.network, row.scaling) not in wide]  # fmt: skip
+    found = told_apart(found)
     order = {row.curve: number for number, row in reversed(list(enumerate(found)))}
     return sorted(found, key=lambda row: (row.is_predicted, order[row.curve], row.ranks))
 
@@ -127,32 +95,26 @@ def origin_of(record):
 
 
 def told_apart(found):
-    """The Rows of (Origin, Row) pairs; where a curve has several origins its series say in what these differ."""
-    environments = defaultdict(dict)
-    for origin, row in found:
-        environments[origin.is_predicted, row.curve][origin] = row.environment
-    rows = []
-    for origin, row in found:
-        here = environments[origin.is_predicted, row.curve]
-        words = origin.name if origin.is_predicted else difference(row.environment, here)
-        rows.append(row if len(here) == 1 else replace(row, series=f"{row.series} ({words})"))
+    """The Rows; where a curve has several origins its series say in what these differ."""
+    environments, rows = defaultdict(dict), []
+    for row in found:
+        environments[row.is_predicted, row.curve][row.origin] = row.environment
+    for row in found:
+        here = environments[row.is_predicted, row.curve]
+        different = [name for name in SAME if len({repr(other.get(name)) for other in here.values()}) > 1]
+        words = ", ".join(f"{SAME[name]} {row.environment.get(name)}" for name in different)
+        name = f"{row.series} ({row.origin.name if row.is_predicted else words})"
+        rows.append(row if len(here) == 1 else row._replace(series=name))
     return rows
-
-
-def difference(environment, others):
-    """The entries of SAME of an environment in which {name: environment} do not all agree, in words."""
-    different = [name for name in SAME if len({repr(other.get(name)) for other in others.values()}) > 1]
-    return ", ".join(f"{SAME[name]} {environment.get(name)}" for name in different)
 
 
 def curves_of(groups):
     """{(Origin, key): its curves} of groups of records; that on one rank is in all that are compared with it."""
-    curves = {name: dict.fromkeys(tuple(curve) for one in found for curve in one["curves"]) for name, found in groups.items()}
+    curves = {name: dict.fromkeys(Curve(*curve) for one in found for curve in one["curves"]) for name, found in groups.items()}
     wide = [(name, found[0]) for name, found in groups.items() if found[0]["P"] > 1]
     for name, record in wide:
-        for network, series, scaling in curves[name]:
-            alone = curves.get((name[0], key_alone(record, scaling)), {})
-            alone.setdefault((network, series, scaling))
+        for curve in curves[name]:
+            curves.get((name[0], key_alone(record, curve.scaling)), {}).setdefault(curve)
     return curves
 
 
@@ -177,7 +139,7 @@ def row_of(curve, records, seconds):
         one["environment"], one.get("slots"), bool(one.get("oversubscribed")), seconds,
         parts={part: median(steady(run) * run["time"].get(part, 0.0) for run in timed) for part in PARTS} if timed else {},
         bytes=middle(sum(run["bytes"].values()) if run.get("bytes") is not None else None for run in runs),
-        memory=middle(run.get("peak_memory") for run in runs),
+        memory=middle(run.get("peak_memory") for run in runs), origin=origin_of(one),
         is_predicted=bool(one.get("predicted")), fits=one.get("fits", True), busy=sum(map(is_busy, records)),
         failed=next((record["failed"] for record in records if record.get("failed")), None), runs=tuple(runs),
         metric=metric, value=interval_of(values, metric) if values else None, baseline=baseline_of(one, curve.series),
@@ -191,16 +153,16 @@ def steady(run):
 
 
 def with_ratios(found):
-    """The (Origin, Row) pairs with ratios to the baseline: on as many ranks, or to its only point."""
+    """The Rows with ratios to the baseline: on as many ranks, or to its only point."""
     of_series, rows = defaultdict(dict), []
-    for origin, row in found:
-        of_series[origin, row.network, row.scaling, row.series][row.ranks] = row
-    for origin, row in found:
-        base = baseline_at(of_series.get((origin, row.network, row.scaling, row.baseline), {}), row.ranks)
+    for row in found:
+        of_series[row.origin, row.network, row.scaling, row.series][row.ranks] = row
+    for row in found:
+        base = baseline_at(of_series.get((row.origin, row.network, row.scaling, row.baseline), {}), row.ranks)
         others = {run["repeat"]: value_of(run, row.metric) for run in base.runs} if base else {}
         pairs = [(value_of(run, row.metric), others.get(run["repeat"])) for run in row.runs]
         ratios = [value / other for value, other in pairs if value is not None and other]
-        rows.append((origin, replace(row, ratio=interval_of(ratios) if ratios else None)))
+        rows.append(row._replace(ratio=interval_of(ratios) if ratios else None))
     return rows
 
 
@@ -213,14 +175,3 @@ def calls_of(run):
     """Collectives and messages of a rank in a step, on average; None where the run does not say."""
     rows = run.get("communication")
     return None if rows is None else sum(row["calls"] for row in rows) / run["P"]
-
-
-def with_speedup(row, records, alone):
-    """A Row with its speedup. records, alone: those of the point on one rank, and the Median of their seconds."""
-    if not row.seconds or not alone:
-        return row
-    if all(map(is_busy, counting(records))) != is_busy_alone(row):
-        return replace(row, unlike=True)
-    work = row.ranks if row.scaling == "weak" else 1
-    one = Median(1.0, 1.0, 1.0, row.seconds.count, 1.0)
-    return replace(row, speedup=alone.times(work).over(row.seconds) if row.ranks > 1 else one)

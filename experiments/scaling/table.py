@@ -10,6 +10,7 @@ from gridgrad.experiments.scaling.study import METRICS
 from gridgrad.experiments.scaling.summary import is_busy_alone, rows
 
 UNLIKE = "as either it or the run on 1 rank was measured beside other programs, and the other was not"
+ALIKE = "data", "scaling"  # columns that say nothing where they are all the same
 START = 2.0  # seconds that the start and the end of a job take here, of an estimate
 
 
@@ -21,17 +22,14 @@ def text(records):
         shown = [row for row in shown if not row.is_predicted]  # a prediction has a column of its own beside what was measured
     if not shown:
         return "no run has a value: give more --steps, of which the first 5 are not timed"
-    cells = [cells_of(row) for row in shown]
-    alike = {name for name in ("data", "scaling") if len({one[name] for one in cells}) == 1}
-    lines = [of_cells([{name: value for name, value in one.items() if name not in alike} for one in cells])]
-    return "\n".join(lines + notes(shown))
+    return "\n".join([table(telling([cells_of(row) for row in shown])), *notes(shown)])
 
 
-def of_cells(rows):
-    """The text of a table. rows: dicts; columns without content are left out."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    shown = [name for name in names if any(row.get(name) is not None for row in rows)]
-    return table([{name: row.get(name) for name in shown} for row in rows])
+def telling(rows):
+    """Dicts with the columns of some rows that say something: those that are not empty, and not all the same if of ALIKE."""
+    values = {name: {str(row.get(name)) for row in rows} for name in dict.fromkeys(name for row in rows for name in row)}
+    names = [name for name, found in values.items() if found != {"None"} and (name not in ALIKE or len(found) > 1)]
+    return [{name: row.get(name) for name in names} for row in rows]
 
 
 def cells_of(row):
@@ -53,10 +51,8 @@ def cells_of(row):
         "communication %": percent(row.communication) if row.ranks > 1 else None,
         "predicted ms": row.predicted and cell(1e3 * row.predicted),
     } if of_time else {"ms, median step": seconds and cell(1e3 * seconds.value)}  # fmt: skip
-    return cells | {
-        "runs": None if row.is_predicted else len(row.runs),
-        "ended by": None if row.is_predicted or row.failed else ended_by(row.runs), "remark": remark(row),
-    }  # fmt: skip
+    ended = None if row.is_predicted or row.failed else ended_by(row.runs)
+    return cells | {"runs": None if row.is_predicted else len(row.runs), "ended by": ended, "remark": remark(row)}
 
 
 def remark(row):
@@ -112,4 +108,4 @@ def estimate(study, machine):
         last.append(f"{least:.2g} to {most:.2g} node-hours on {of}")
     if reasons:
         last.append(f"{counted(len(reasons), 'point')} without a prediction")
-    return "\n".join([*study.story, of_cells(lines), f"{', '.join(last)}; nothing was run"])
+    return "\n".join([*study.story, table(telling(lines)), f"{', '.join(last)}; nothing was run"])

@@ -44,9 +44,8 @@ def row_of(record, network, series, scaling, baselines):
     point, times, environment = record["point"], record.get("time") or {}, record["environment"]
     load, sent, seconds = record.get("load") or {}, record.get("bytes"), record.get("seconds_per_step") or {}
     core, value = record.get("core") or {}, value_of(record, metric_of(record))
-    base = (baseline_at(baselines[origin_of(record), network, baseline_of(record, series), scaling], record["P"]) or {}).get(
-        record["repeat"]
-    )
+    of_baseline = baselines[origin_of(record), network, baseline_of(record, series), scaling]
+    base = (baseline_at(of_baseline, record["P"]) or {}).get(record["repeat"])
     batch = (record.get("settings") or {}).get("batch_size") or point.get("batch_size")
     return {
         "network": network, "series": series, "scaling": scaling, "dataset": record.get("dataset"), "net": record["net"],
