@@ -208,9 +208,7 @@ class Dataset:
 
 class Samples:
     """Some rows and columns of a mapped array, as an array of samples: indexing reads what is asked for, and little more.
-
-    columns: the numbers, in a row, of those of a sample, which has this shape. chosen: of the rows, or None for all.
-    """
+    columns: the numbers, in a row, of those of a sample, which has this shape. chosen: of the rows, or None for all."""
 
     def __init__(self, array, columns, shape, chosen=None):
         self.array, self.columns, self.chosen = array.reshape(len(array), -1), columns, chosen

@@ -107,10 +107,8 @@ def options(text):
 
 @dataclass(frozen=True)
 class Columns:
-    """Some columns, by number, of a stored array, whose rows are converted to the HDF5 dataset `place`.
-
-    words: tells what is the name of a class, if it is a column with such names; else None.
-    """
+    """Some columns, by number, of a stored array, whose rows are converted to the HDF5 dataset `place`. words: tells what is
+    the name of a class, if it is a column with such names; else None."""
 
     array: stored.Stored
     place: str
@@ -256,10 +254,8 @@ def sample_shape(asked, inputs):
 
 
 def prepare(directory, name):
-    """Read all samples, once, and convert those that can not be mapped; by one process, before the others load.
-
-    Returns (the TableName, the halves of `resolve`, the path of the file that was written).
-    """
+    """Read all samples, once, and convert those that can not be mapped; by one process, before the others load. Returns (the
+    TableName, the halves of `resolve`, the path of the file that was written)."""
     request = parse(name)
     halves, paths = resolve(request, directory)
     names = partial(class_names, halves["train"][1], request.kind)
@@ -268,9 +264,7 @@ def prepare(directory, name):
 
 def converted(directory, key, halves, paths, find_names, examine):
     """The path of the HDF5 file with the arrays that can not be mapped where they lie, and what `examine` finds in all arrays.
-
-    key: tells this from other ways to read the files at `paths`. find_names: gives the names of classes, if they are words.
-    """
+    key: tells this from other ways to read the files at `paths`. find_names: gives the names of classes, if they are words."""
     digest = hashlib.sha256(os.fsencode(" ".join(map(str, [READING, *paths, key])))).hexdigest()[:16]
     short = re.sub("[^\\w.-]", "_", paths[0].stem, flags=re.ASCII)[:100]  # file systems have a limit, and not all take any byte
     target, version = directory / "tables" / f"{short}-{digest}.h5", files.fingerprint("", paths)
@@ -354,10 +348,8 @@ def survey(request, halves, names, arrays):
 
 def look(columns, arrays, chosen=None, channels=None):
     """(mean, deviation, different numbers, a fraction among them or None) of some columns; the last two only of a single one.
-
     chosen: the samples that the first two are of, which increase; None for all. channels: their length. ValueError for a number
-    that is not finite or too large.
-    """
+    that is not finite or too large."""
     numbers, fraction, start, count, channels = np.empty(0), None, 0, 0, channels or len(columns.chosen)
     mean, squares, least, most = (np.full(channels, value) for value in (0.0, 0.0, np.inf, -np.inf))
     for block in stored.slices(arrays[columns.place]):
@@ -387,10 +379,8 @@ def look(columns, arrays, chosen=None, channels=None):
 
 
 def count_classes(targets, numbers, fraction, kind, samples, names):
-    """The number of classes, or 0 if the targets are values: labels are 0 to K-1, with two samples or more on average.
-
-    kind: as the user says, or None. names: of the classes if they are words.
-    """
+    """The number of classes, or 0 if the targets are values: labels are 0 to K-1, with two samples or more on average. kind: as
+    the user says, or None. names: of the classes if they are words."""
     count, where, several = len(numbers), targets.in_words(), len(targets.chosen) > 1
     if several and kind == "labels":
         raise ValueError(f"{where}: labels are one column; choose it with target=")

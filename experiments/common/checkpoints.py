@@ -23,9 +23,7 @@ NOTED += "weight_decay", "clip_norm", "label_smoothing"
 
 def prepare(directory, resume):
     """Make the folder of --checkpoint. OSError or ValueError if one can not write into it, or it belongs to another training.
-
-    It does if it has checkpoints from which this run does not go on: it would delete them.
-    """
+    It does if it has checkpoints from which this run does not go on: it would delete them."""
     begins = same_folder(directory, resume)
     if directory:
         Path(directory).mkdir(parents=True, exist_ok=True)

@@ -75,9 +75,7 @@ class _HelpAction(argparse.Action):
 
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose errors are UserErrors with what may have been meant, and whose help is printed by rank 0 alone.
-
-    prog: the words behind `gridgrad`. short: the destinations of the options that --help shows; by default all.
-    """
+    prog: the words behind `gridgrad`. short: the destinations of the options that --help shows; by default all."""
 
     def __init__(self, prog, short=(), add_help=True, **keywords):
         super().__init__(prog=f"gridgrad {prog}", formatter_class=_Formatter, allow_abbrev=False, add_help=False, **keywords)

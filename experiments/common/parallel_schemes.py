@@ -11,10 +11,8 @@ MOST_RANKS = 1 << 24  # more than any machine has; beyond it listing the grids a
 
 
 def grid_at(template, ranks):
-    """The grid of a template on so many ranks, as text; None where it has none. ValueError for a text that is no template.
-
-    Two starred axes share their ranks as equally as they can, the first taking more; a prime number of ranks has no such grid.
-    """
+    """The grid of a template on so many ranks, as text; None where it has none. ValueError for a text that is no template. Two
+    starred axes share their ranks as equally as they can, the first taking more; a prime number of ranks has no such grid."""
     if ranks > MOST_RANKS:
         raise ValueError(f"{ranks} ranks are more than any machine has: there may be {MOST_RANKS}")
     if template == AUTO:

@@ -93,10 +93,8 @@ def parser_of(name):
 
 
 def check_job(words, ranks):
-    """Raise ValueError if a program would refuse its options in a job of so many ranks. Nothing is run.
-
-    words: the program's name, behind "study" that of a study, and its options. The program may have a `check_job(args, ranks)`.
-    """
+    """Raise ValueError if a program would refuse its options in a job of so many ranks. Nothing is run. words: the program's
+    name, behind "study" that of a study, and its options. The program may have a `check_job(args, ranks)`."""
     from gridgrad.parallel.grid.process_grid import check_places, parse_grid
     from gridgrad.parallel.job.run import UserError, one_line
 

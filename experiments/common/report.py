@@ -134,9 +134,7 @@ def rows_of(p, dim, start, stop):
 
 def time_and_bytes(grid, step_seconds, read_seconds, peak=None):
     """Seconds and bytes of a step, from what each rank measured over the same steps: a dict on rank 0. Collective.
-
-    step_seconds: of each step on this rank. read_seconds: of loading all minibatches. peak: bytes of memory.
-    """
+    step_seconds: of each step on this rank. read_seconds: of loading all minibatches. peak: bytes of memory."""
     # A step takes as long as its slowest rank. The rank that comes last to a collective waits for nobody: what the fastest rank
     # spends in it is its cost, what another spends beyond that is waiting. Both are means over the ranks that take part. Bytes
     # are those of all ranks; of sums in shared memory, where nothing is sent, those read from other ranks' buffers.
@@ -175,10 +173,8 @@ def time_and_bytes(grid, step_seconds, read_seconds, peak=None):
 
 def core_speed(grid, step_seconds, reference):
     """Seconds of the reference product on these cores, and a step counted in such products: a dict on rank 0. Collective.
-
     step_seconds: of each step on this rank. reference: of the product around each of them. None where no step was timed, or
-    ranks took different numbers of them. What slows down a core for a while slows down both: their ratio changes less.
-    """
+    ranks took different numbers of them. What slows down a core for a while slows down both: their ratio changes less."""
     gathered = grid.gather((list(step_seconds), list(reference)))
     if gathered is None:
         return None
@@ -191,10 +187,8 @@ def core_speed(grid, step_seconds, reference):
 
 
 def slowest_rank(seconds):
-    """The seconds of each step, which is as slow as its slowest rank. seconds: a list for each rank.
-
-    Where workers take unequally many turns it is a mean: of the slowest rank, over the mean number of turns.
-    """
+    """The seconds of each step, which is as slow as its slowest rank. seconds: a list for each rank. Where workers take
+    unequally many turns it is a mean: of the slowest rank, over the mean number of turns."""
     if len(set(map(len, seconds))) == 1:
         return np.max(np.array(seconds, np.float64), axis=0)
     return np.array([max(map(sum, seconds)) * len(seconds) / sum(map(len, seconds))])
@@ -209,10 +203,8 @@ def memory(net, optimizer, grid):
 
 
 def overlap(net):
-    """How much of the sums of gradients was hidden: a dict, or None where nothing overlaps. Collective.
-
-    "in_flight": mean seconds of a step in which a sum was under way. "exposed": those in which a rank could only wait.
-    """
+    """How much of the sums of gradients was hidden: a dict, or None where nothing overlaps. Collective. "in_flight": mean
+    seconds of a step in which a sum was under way. "exposed": those in which a rank could only wait."""
     seconds = net.reduction.seconds_of_step()
     if seconds is None:
         return None
@@ -222,10 +214,8 @@ def overlap(net):
 
 
 def losses_of_all(grid, net, protocol, losses):
-    """The mean loss over each global minibatch, in the order of the steps: a list on rank 0. Collective.
-
-    grid: of all workers. losses: of the turns of this worker.
-    """
+    """The mean loss over each global minibatch, in the order of the steps: a list on rank 0. Collective. grid: of all workers.
+    losses: of the turns of this worker."""
     mine = list(zip(protocol.taken, losses, strict=True)) if net.grid.rank == 0 else []
     workers = grid.gather(mine)
     if workers is None:
@@ -240,10 +230,8 @@ def losses_of_all(grid, net, protocol, losses):
 
 def of_protocol(grid, net, protocol, batch_size):
     """What a report says of the protocol: a dict on rank 0, None elsewhere; empty where there is one worker. Collective.
-
     effective_batch: samples of one update. interval: steps between two exchanges, None for one at the end. staleness: {updates
-    by others in between: gradients}. turns: minibatches of each worker. protocol_memory: bytes, on the rank with the most.
-    """
+    by others in between: gradients}. turns: minibatches of each worker. protocol_memory: bytes, on the rank with the most."""
     if protocol.workers.size == 1:
         return {}
     kept = sum(array.nbytes for array in protocol.own_arrays().values())

@@ -188,9 +188,7 @@ def handicap(args, comm):
 
 def balance(args, serial, grid, placing):
     """The Balance of several ranks, of a micro-batch, where --shares auto or --rebalance needs it; else None. Collective.
-
-    placing: the PlacementSpec for this ProcessGrid. ValueError if the network does not fit the memory.
-    """
+    placing: the PlacementSpec for this ProcessGrid. ValueError if the network does not fit the memory."""
     if grid.size == 1 or args.shares != AUTO and not args.rebalance:
         return None
     samples = -(-args.batch_size // (args.micro_batches or 1))
@@ -214,10 +212,8 @@ def make_loss(args, data):
 
 
 def placement_spec(args, sizes):
-    """(PlacementSpec of the options, what the planner considers beside plans along the axes).
-
-    sizes: of the grid, None if the planner chooses it. ValueError for options that do not go together.
-    """
+    """(PlacementSpec of the options, what the planner considers beside plans along the axes). sizes: of the grid, None if the
+    planner chooses it. ValueError for options that do not go together."""
     shares = shares_of(args.shares, sizes) if args.shares not in (None, AUTO) else None
     moving = args.shares == AUTO or args.rebalance
     if moving and args.plan and is_partition(args.plan):
@@ -260,9 +256,7 @@ def load(args, comm):
 
 def content_of(data, comm):
     """A digest of the numbers in a Dataset, before they are standardised, wherever they lie and in whatever type. Collective.
-
-    It hashes the hashes of pieces, which the ranks share; rank 0 takes all if it alone has the samples.
-    """
+    It hashes the hashes of pieces, which the ranks share; rank 0 takes all if it alone has the samples."""
     digests, number, parts = {}, 0, (data.train, data.test)
     alone = comm.allreduce(any(isinstance(part.x, Hollow) for part in parts), MPI.LOR)
     for part in parts:

@@ -157,10 +157,8 @@ def _call(function, *arguments):
 
 
 def contained(body):
-    """The exit status of `body()`, run as process 1 of a namespace of its own; 128 + the number of a signal that ended it.
-
-    The kernel ends all processes of a namespace with its process 1, and process 1 with its parent: none remains.
-    """
+    """The exit status of `body()`, run as process 1 of a namespace of its own; 128 + the number of a signal that ended it. The
+    kernel ends all processes of a namespace with its process 1, and process 1 with its parent: none remains."""
     sys.stdout.flush()
     leave(PROCESSES)
     child = os.fork()

@@ -66,11 +66,8 @@ def in_goal(what):
 
 
 def write_chakra(folder, actions, machine):
-    """Write the trace of each rank and the groups into a folder.
-
-    actions: of each rank, see `step_actions`. machine: a Machine; the seconds of the actions have all that is needed of it.
-    ValueError if the package mlc-chakra is not installed.
-    """
+    """Write the trace of each rank and the groups into a folder. actions: of each rank, see `step_actions`. machine: a Machine;
+    the seconds of the actions have all that is needed of it. ValueError if the package mlc-chakra is not installed."""
     schema, encode = package()
     folder, lists = Path(folder), meetings(actions)
     groups = {tuple(range(len(actions))): ""}  # {ranks: name}; that of all ranks has none
@@ -83,10 +80,8 @@ def write_chakra(folder, actions, machine):
 
 
 def package():
-    """(the module of Chakra's schema, the function that writes a message with its length before it).
-
-    ValueError, which says how to install them, if they are not there or do not fit each other.
-    """
+    """(the module of Chakra's schema, the function that writes a message with its length before it). ValueError, which says how
+    to install them, if they are not there or do not fit each other."""
     try:
         from google.protobuf.runtime_version import VersionError
 

@@ -40,9 +40,7 @@ class Round(NamedTuple):
 
 def meetings(actions):
     """For each rank, an iterator of the collectives that it takes part in, each as the list of the Collectives of its ranks.
-
-    actions: for each rank, the list of its actions. ValueError if ranks of a group do not enter the same collectives.
-    """
+    actions: for each rank, the list of its actions. ValueError if ranks of a group do not enter the same collectives."""
     found, per_rank = defaultdict(list), []
     for of_rank in actions:
         numbers, mine = defaultdict(int), []
@@ -80,10 +78,8 @@ def rounds(meeting, place):
 
 
 def steps(kind, ranks):
-    """For each round of a collective (a function of a place and 1 or -1, the sizes of its messages in proportion), a list.
-
-    The function returns the place to which a rank sends, 1, or the one from which it receives, -1.
-    """
+    """For each round of a collective (a function of a place and 1 or -1, the sizes of its messages in proportion), a list. The
+    function returns the place to which a rank sends, 1, or the one from which it receives, -1."""
     number, logarithm = COLLECTIVES[kind].rounds(ranks), rounded_up_log2(ranks)
     if number not in (logarithm, 2 * logarithm):
         return [(partial(further, 1, ranks), 1)] * number
@@ -113,10 +109,8 @@ class Operation(NamedTuple):
 
 def operations(actions, lists, whole=()):
     """Yield the Operations of a rank, in an order in which they can be done. After each round of a collective, and where a
-    message is received, a WAIT requires what is waited for; nothing waits for a Send.
-
-    actions: see `step_actions`. lists: its `meetings`. whole: the kinds of collectives that stay what they are.
-    """
+    message is received, a WAIT requires what is waited for; nothing waits for a Send. actions: see `step_actions`. lists: its
+    `meetings`. whole: the kinds of collectives that stay what they are."""
     number, last, expected = 0, (), {}
     for one in actions:
         match one:

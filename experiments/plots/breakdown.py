@@ -206,10 +206,8 @@ def parts_of_trace(path, ranks, spans):
 
 
 def hidden_words(traces):
-    """Sentences about the all-reduce of traces that sum gradients bucket by bucket, beside one that sums them at once.
-
-    traces: {name: spans}.
-    """
+    """Sentences about the all-reduce of traces that sum gradients bucket by bucket, beside one that sums them at once. traces:
+    {name: spans}."""
     by_step = {name: gradient_steps(spans) for name, spans in traces.items()}
     plain = [name for name, steps in by_step.items() if steps and not any(s["flights"] for of in steps for s in of)]
     alone = min((median(min(s["blocking"] for s in of) for of in by_step[name]) for name in plain), default=None)
@@ -236,10 +234,8 @@ def gradient_steps(spans):
 
 
 def of_gradients(spans):
-    """Microseconds of a rank in a step: `blocking` in calls, `exposed` in those after the `end` of backward.
-
-    `flights` are [(start, bytes)] of buckets.
-    """
+    """Microseconds of a rank in a step: `blocking` in calls, `exposed` in those after the `end` of backward. `flights` are
+    [(start, bytes)] of buckets."""
     backward = (" gradients", " input_gradient", " backward")
     ends = (span["ts"] + span["dur"] for span in spans if span["cat"] == "layer" and span["name"].endswith(backward))
     end, mine = max(ends, default=0), [span for span in spans if span["name"].startswith("gradients ")]

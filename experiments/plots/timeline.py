@@ -119,9 +119,7 @@ def varied(ranks):
 
 class PipelineSteps(NamedTuple):
     """Some steps of a pipeline. rows, shown: of each rank along the axis `stage` all Events, and those of the steps, in order.
-
-    seconds: of all these steps. updates: of each rank in them.
-    """
+    seconds: of all these steps. updates: of each rank in them."""
 
     title: str
     rows: tuple
@@ -131,10 +129,8 @@ class PipelineSteps(NamedTuple):
 
 
 def steps_shown(title, rows, updates, last=None):
-    """The PipelineSteps with `updates` updates of each rank, of which a synchronous pipeline has one in a step.
-
-    rows: see there. last: the number, from 0, of the last of these; by default they take the median time of all.
-    """
+    """The PipelineSteps with `updates` updates of each rank, of which a synchronous pipeline has one in a step. rows: see
+    there. last: the number, from 0, of the last of these; by default they take the median time of all."""
     ends = [[place for place, event in enumerate(row) if event.instruction.op == "U"] for row in rows]
     if (count := min(map(len, ends), default=0)) < updates:
         raise ValueError(f"{title}: it shows less than {updates} updates of each rank")

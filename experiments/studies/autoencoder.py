@@ -49,11 +49,9 @@ def encoders(widths):
 
 @dataclass
 class Stack:
-    """A stacked autoencoder. Its methods are collective, and call after_epoch(number of the epoch, its loss).
-
-    widths: from the input to the last hidden layer. settings: the options. placed: puts a serial network on the grid, without
-    memory. state: what the encoders have learned, on rank 0.
-    """
+    """A stacked autoencoder. Its methods are collective, and call after_epoch(number of the epoch, its loss). widths: from the
+    input to the last hidden layer. settings: the options. placed: puts a serial network on the grid, without memory. state:
+    what the encoders have learned, on rank 0."""
 
     widths: list
     classes: int
@@ -135,11 +133,9 @@ def error_of(net, part, batch_size):
 
 
 class EncodedReader:
-    """The minibatches of a network that reproduces the outputs of an encoder on the same grid. reader: that of the encoder.
-
-    The samples are encoded anew for each minibatch, so that no rank stores them all. ValueError if the network's outputs lie
-    elsewhere than the encoder's, which are its targets.
-    """
+    """The minibatches of a network that reproduces the outputs of an encoder on the same grid. reader: that of the encoder. The
+    samples are encoded anew for each minibatch, so that no rank stores them all. ValueError if the network's outputs lie
+    elsewhere than the encoder's, which are its targets."""
 
     def __init__(self, net, encoder, reader):
         if net.output != encoder.output:
@@ -163,10 +159,8 @@ class EncodedReader:
 
 
 class EnergyMeter:
-    """The joules of this machine's processors and memory, whoever uses them. reason: None, or why there are no counters.
-
-    A counter starts again from 0 after some 10^5 joules, 20 minutes under load: `read` must be called more often than that.
-    """
+    """The joules of this machine's processors and memory, whoever uses them. reason: None, or why there are no counters. A
+    counter starts again from 0 after some 10^5 joules, 20 minutes under load: `read` must be called more often than that."""
 
     def __init__(self, folder=COUNTERS):
         self.joules, self.zones, self.reason = 0.0, {}, f"this machine shows no counters (RAPL) in {folder}"

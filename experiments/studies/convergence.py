@@ -53,10 +53,8 @@ turns. Updates in between are those of a rank between forward and backward of a 
 
 
 class ConvergenceTraining:
-    """The training of a network in one way. Its methods are collective. comm: of the ranks that train.
-
-    history: a dict for each evaluation. over: whether the target is reached or the training has diverged.
-    """
+    """The training of a network in one way. Its methods are collective. comm: of the ranks that train. history: a dict for each
+    evaluation. over: whether the target is reached or the training has diverged."""
 
     def __init__(self, way, args, serial, data, comm):
         axis, pipeline, plan = WAYS[way]
@@ -179,11 +177,9 @@ def ways_of(text, ranks):
 
 
 def network(args, data, ranks):
-    """(the serial network, the data in its shape); completes the options. ValueError if they do not fit the data.
-
-    Networks such as VGG16 get the weights of He et al. (2015), which are larger than those of `nn`: without normalisation they
-    hardly begin to learn in the first epoch otherwise.
-    """
+    """(the serial network, the data in its shape); completes the options. ValueError if they do not fit the data. Networks such
+    as VGG16 get the weights of He et al. (2015), which are larger than those of `nn`: without normalisation they hardly begin
+    to learn in the first epoch otherwise."""
     if data.loss != "cross-entropy":
         raise ValueError(f"--dataset {args.dataset} has no classes, and so no accuracy: use another one, such as cifar10")
     train_setup.complete_samples(args, data)

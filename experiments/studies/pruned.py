@@ -58,10 +58,8 @@ def score(net, data):
 
 
 def trained_and_pruned(net, data, args):
-    """(the pruned network, {state of a network: its score}). net: a new one, which is trained.
-
-    The penalty of the first training makes the weights differ in size, so that what can be pruned becomes small.
-    """
+    """(the pruned network, {state of a network: its score}). net: a new one, which is trained. The penalty of the first
+    training makes the weights differ in size, so that what can be pruned becomes small."""
     train(net, data, args.steps, args, args.l1)
     scores, pruned = {"trained": score(net, data)}, pruning.prune(net, args.zeros, layer_by_layer=True)
     scores["pruned"] = score(pruned, data)
@@ -91,11 +89,9 @@ What a training step of {args.batch_size} samples sends, forward and backward, o
 
 
 def partitions(model, ranks, epsilon, seed):
-    """{name: the part of each vertex} of the partitions of a NetworkHypergraph to compare.
-
-    "hypergraph" is that of Mt-KaHyPar; "rows" gives each rank consecutive neurons of each layer, with equally many weights;
-    "random" gives each equally many neurons of each layer, drawn at random.
-    """
+    """{name: the part of each vertex} of the partitions of a NetworkHypergraph to compare. "hypergraph" is that of Mt-KaHyPar;
+    "rows" gives each rank consecutive neurons of each layer, with equally many weights; "random" gives each equally many
+    neurons of each layer, drawn at random."""
     graph, random = model.hypergraph, np.random.default_rng(seed)
     rows, shuffled = np.zeros(graph.vertices, np.int64), np.zeros(graph.vertices, np.int64)
     for vertices in model.outputs.values():
@@ -107,12 +103,9 @@ def partitions(model, ranks, epsilon, seed):
 
 
 def measures(net, model, parts, ranks, batch_size):
-    """What a partition costs, as a row of a table.
-
-    activations: of a sample, sent forward, once for each rank that gets them. largest rank: MB that one sends and receives.
-    balance: the largest number of weights of a rank, by the mean. products: of the largest rank, of the inputs that it needs
-    and the neurons that it owns, by a rank's even share of the dense products.
-    """
+    """What a partition costs, as a row of a table. activations: of a sample, sent forward, once for each rank that gets them.
+    largest rank: MB that one sends and receives. balance: the largest number of weights of a rank, by the mean. products: of
+    the largest rank, of the inputs that it needs and the neurons that it owns, by a rank's even share of the dense products."""
     found, megabytes = measure(model, parts, ranks), 2 * net.dtype.itemsize * batch_size / 1e6
     return {
         "activations": found.volume,

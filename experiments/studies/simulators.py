@@ -101,12 +101,9 @@ def compared(point):
 
 def beside(net, asked, batch_size, machine):
     """Seconds of a step `predicted` and `simulated` by SMPI, and their relative difference, a dict. ValueError if it can not be
-    replayed.
-
-    Where that is not near, also what explains it: `as_messages`, the seconds of SMPI where all collectives are messages; and
-    predicted ones: `alone`, where nothing overlaps, `longest`, of the slowest rank, and, if the machine file has measured
-    collectives, `formula`, as `alone` but from latency and bandwidth.
-    """
+    replayed. Where that is not near, also what explains it: `as_messages`, the seconds of SMPI where all collectives are
+    messages; and predicted ones: `alone`, where nothing overlaps, `longest`, of the slowest rank, and, if the machine file has
+    measured collectives, `formula`, as `alone` but from latency and bandwidth."""
     predicted, alone, asked = prediction(net, asked, batch_size, machine)
     actions = step_actions(net, asked, batch_size, machine)
     found = {"ranks": len(actions), "predicted": rounded(predicted), "simulated": replayed(actions, machine)}
@@ -120,10 +117,8 @@ def beside(net, asked, batch_size, machine):
 
 
 def prediction(net, asked, batch_size, machine):
-    """(seconds of a step, the same where nothing overlaps, the PlacementSpec with nothing left open).
-
-    The step of a pipeline is one alone, because SMPI replays one; else predictions are of steps that follow one another.
-    """
+    """(seconds of a step, the same where nothing overlaps, the PlacementSpec with nothing left open). The step of a pipeline is
+    one alone, because SMPI replays one; else predictions are of steps that follow one another."""
     if asked.grid.get(STAGE, 1) > 1:
         found = pipeline_step_time(net, replace(asked, pipelines=asked.pipelines or Pipelines()), batch_size, machine)
         updates = (next(event.stop for event in row if event.instruction.op == "U") for row in found.played.events)
@@ -149,10 +144,8 @@ def replayed(actions, machine, native=simgrid.NATIVE):
 
 
 def collective(name, ranks, kind, nbytes):
-    """Seconds of one collective of all ranks, a dict: predicted, SMPI's own, and written as messages.
-
-    name: of a machine file. nbytes: of the whole array.
-    """
+    """Seconds of one collective of all ranks, a dict: predicted, SMPI's own, and written as messages. name: of a machine file.
+    nbytes: of the whole array."""
     machine, sent = machines.read(name), SENT[kind] * (nbytes // ranks) * (ranks - 1)
     group = GridDescription({MODEL: ranks}, None, machine.node["ranks"]).group(MODEL)
     actions = [[Collective(kind, kind, tuple(range(ranks)), place, sent)] for place in range(ranks)]
@@ -165,9 +158,7 @@ def collective(name, ranks, kind, nbytes):
 
 def measured_steps(path, machine):
     """[what `beside` finds, with the measured seconds] of each point that a sweep has measured, and predicted for a Machine.
-
-    ValueError, before anything is simulated, if there is none.
-    """
+    ValueError, before anything is simulated, if there is none."""
     found, steps = records.read(path), []
     priced = {records.key_of(one): one for one in found if one.get("predicted") and one["machine"] == machine.name}
     timed = {records.key_of(row.runs[0]): row.seconds.value for row in rows_of(found) if row.seconds and not row.is_predicted}

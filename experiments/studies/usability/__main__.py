@@ -103,10 +103,8 @@ def document(rows, serial):
 
 
 def halstead(n1, n2, N1, N2):
-    """Table 3.7 of the thesis. n1, n2: distinct operators and operands; N1, N2: all of them.
-
-    effort: in elementary mental discriminations; time: in seconds, at 18 discriminations a second.
-    """
+    """Table 3.7 of the thesis. n1, n2: distinct operators and operands; N1, N2: all of them. effort: in elementary mental
+    discriminations; time: in seconds, at 18 discriminations a second."""
     volume = (N1 + N2) * log2(n1 + n2) if n1 + n2 else 0.0
     difficulty = n1 / 2 * N2 / n2 if n2 else 0.0
     return Halstead(n1, n2, N1, N2, volume, difficulty, volume * difficulty, volume * difficulty / 18)
