@@ -5,7 +5,7 @@ A collective stands where its rank waits for it; only the sum of the value of th
 moved behind the sums of gradients, where it is waited for. What else overlaps with computing does not overlap here.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, GridDescription, places
 from gridgrad.parallel.pipeline.schedule import other_end, peers, with_announcements
@@ -13,8 +13,7 @@ from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.pipeline_cost import partition_step_time, partition_work, pipeline_step_time, stage_work
 
 
-@dataclass(frozen=True)
-class Compute:
+class Compute(NamedTuple):
     """An operation, with the seconds that the machine file gives it."""
 
     layer: str  # the name of what it belongs to
@@ -22,8 +21,7 @@ class Compute:
     flops: float = 0.0
 
 
-@dataclass(frozen=True)
-class Collective:
+class Collective(NamedTuple):
     """A collective of a group, with what this rank sends."""
 
     layer: str
@@ -34,8 +32,7 @@ class Collective:
     messages: dict | None = None  # {place of another rank: bytes for it alone}; None where all work together in an algorithm
 
 
-@dataclass(frozen=True)
-class Send:
+class Send(NamedTuple):
     """A message of a pipeline, for which the rank does not wait."""
 
     receiver: int
@@ -43,8 +40,7 @@ class Send:
     tag: int  # of this message, the same at the receiver, and from 1
 
 
-@dataclass(frozen=True)
-class Expect:
+class Expect(NamedTuple):
     """The same at its receiver, which announces it some instructions before it needs it."""
 
     sender: int
@@ -52,8 +48,7 @@ class Expect:
     tag: int
 
 
-@dataclass(frozen=True)
-class Receive:
+class Receive(NamedTuple):
     """The receiver waits for it."""
 
     sender: int

@@ -21,7 +21,7 @@ rank still sends its own bytes in total, in messages that are in proportion.
 
 from collections import defaultdict
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import NamedTuple
 
 from gridgrad.experiments.export.actions import Collective, Compute, Expect, Receive, Send
@@ -29,13 +29,6 @@ from gridgrad.parallel.grid.collectives import COLLECTIVES, rounded_up_log2
 
 OF_COLLECTIVES = 0  # the tag of all messages of collectives; those of pipelines have tags from 1
 WAIT = Compute("wait", 0.0)
-
-
-class Round(NamedTuple):
-    """What a rank sends and receives at the same time, and waits for."""
-
-    sends: list  # of (rank, bytes)
-    receives: list
 
 
 def meetings(actions):
@@ -59,12 +52,13 @@ def meetings(actions):
 
 
 def rounds(meeting, place):
-    """Yield the Rounds of the rank at a place of a collective. meeting: the Collectives of all its ranks, in their order."""
+    """Yield what the rank at a place of a collective sends and receives in each round, and waits for: two lists of (other rank,
+    bytes). meeting: the Collectives of all its ranks, in their order."""
     mine = meeting[place]
     if mine.messages is not None:
         sends = [(mine.ranks[to], nbytes) for to, nbytes in mine.messages.items()]
         receives = [(one.ranks[one.place], one.messages[place]) for one in meeting if place in one.messages]
-        yield Round(sends, receives)
+        yield sends, receives
         return
     size = len(mine.ranks)
     found = steps(mine.kind, size)
@@ -74,7 +68,7 @@ def rounds(meeting, place):
         sent, received = (
             one.nbytes * ends[number + 1] // ends[-1] - one.nbytes * ends[number] // ends[-1] for one in (mine, meeting[before])
         )
-        yield Round([(mine.ranks[after], sent)], [(mine.ranks[before], received)])
+        yield [(mine.ranks[after], sent)], [(mine.ranks[before], received)]
 
 
 def steps(kind, ranks):
@@ -111,35 +105,28 @@ def operations(actions, lists, whole=()):
     """Yield the Operations of a rank, in an order in which they can be done. After each round of a collective, and where a
     message is received, a WAIT requires what is waited for; nothing waits for a Send. actions: see `step_actions`. lists: its
     `meetings`. whole: the kinds of collectives that stay what they are."""
-    number, last, expected = 0, (), {}
+    numbers, last, expected = count(1), (), {}
     for one in actions:
+        meeting = next(lists) if isinstance(one, Collective) else None
+        if meeting and one.kind not in whole:
+            for sends, receives in rounds(meeting, one.place):
+                messages = [Send(*to, OF_COLLECTIVES) for to in sends]
+                messages += [Expect(*origin, OF_COLLECTIVES) for origin in receives]
+                begun = [Operation(next(numbers), message, last) for message in messages]
+                yield from begun
+                if begun:
+                    wait = Operation(next(numbers), WAIT, (*last, *(message.number for message in begun)))
+                    yield wait
+                    last = (wait.number,)
+            continue
+        number = next(numbers)
         match one:
-            case Compute():
-                number += 1
-                yield Operation(number, one, last)
-                last = (number,)
-            case Collective() if one.kind in whole:
-                number += 1
-                yield Operation(number, one, last, next(lists))
-                last = (number,)
-            case Collective():
-                for sends, receives in rounds(next(lists), one.place):
-                    messages = [Send(*to, OF_COLLECTIVES) for to in sends]
-                    messages += [Expect(*origin, OF_COLLECTIVES) for origin in receives]
-                    numbers = range(number + 1, number + 1 + len(messages))
-                    yield from (Operation(*message, last) for message in zip(numbers, messages, strict=True))
-                    if messages:
-                        number += len(messages) + 1
-                        yield Operation(number, WAIT, (*last, *numbers))
-                        last = (number,)
-            case Send():
-                number += 1
-                yield Operation(number, one, last)
-            case Expect():
-                number += 1
-                yield Operation(number, one, last)
-                expected[one.sender, one.tag] = number
             case Receive():
-                number += 1
                 yield Operation(number, WAIT, (*last, expected.pop((one.sender, one.tag))))
-                last = (number,)
+            case Expect():
+                expected[one.sender, one.tag] = number
+                yield Operation(number, one, last)
+            case _:
+                yield Operation(number, one, last, meeting)
+        if not isinstance(one, Send | Expect):
+            last = (number,)

@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 
 from gridgrad.experiments.export.actions import Collective, Compute, Expect, Receive, Send
-from gridgrad.experiments.export.messages import OF_COLLECTIVES, Round, meetings, rounds
+from gridgrad.experiments.export.messages import OF_COLLECTIVES, meetings, rounds
 from gridgrad.nn.files.whole_files import write_text
 from gridgrad.parallel.prediction.machine import ACCESSES
 
@@ -91,7 +91,7 @@ def platform(machine, ranks):
 def trace(rank, actions, lists, ranks, machine, native):
     """Yield the lines of the trace of a rank. lists: its `meetings`. ranks: how many there are. native: as for `write`."""
     yield f"{rank} init"
-    sends = False
+    has_sent = False
     for one in actions:
         match one:
             case Compute():
@@ -101,30 +101,21 @@ def trace(rank, actions, lists, ranks, machine, native):
                 if one.kind in native and len(one.ranks) == ranks and fits(meeting):
                     yield f"{rank} {native_line(one.kind, meeting, one.place)}"
                 else:
-                    for found in rounds(meeting, one.place):
-                        yield from messages(rank, found)
+                    for sends, receives in rounds(meeting, one.place):  # sends first: SMPI waits at once for an empty message
+                        yield from (f"{rank} isend {to} {OF_COLLECTIVES} {counted(nbytes)} {BYTE}" for to, nbytes in sends)
+                        yield from (f"{rank} irecv {by} {OF_COLLECTIVES} {counted(nbytes)} {BYTE}" for by, nbytes in receives)
+                        yield from (f"{rank} wait {rank} {to} {OF_COLLECTIVES}" for to, _ in sends)
+                        yield from (f"{rank} wait {by} {rank} {OF_COLLECTIVES}" for by, _ in receives)
             case Send():
-                sends = True
+                has_sent = True
                 yield f"{rank} isend {one.receiver} {one.tag} {counted(one.nbytes)} {BYTE}"
             case Expect():
                 yield f"{rank} irecv {one.sender} {one.tag} {counted(one.nbytes)} {BYTE}"
             case Receive():
                 yield f"{rank} wait {one.sender} {rank} {one.tag}"
-    if sends:
+    if has_sent:
         yield f"{rank} waitall"
     yield f"{rank} finalize"
-
-
-def messages(rank, found: Round):
-    """Yield the lines of a Round. Sends come first, because SMPI waits at once for a message that is empty."""
-    for other, nbytes in found.sends:
-        yield f"{rank} isend {other} {OF_COLLECTIVES} {counted(nbytes)} {BYTE}"
-    for other, nbytes in found.receives:
-        yield f"{rank} irecv {other} {OF_COLLECTIVES} {counted(nbytes)} {BYTE}"
-    for other, _ in found.sends:
-        yield f"{rank} wait {rank} {other} {OF_COLLECTIVES}"
-    for other, _ in found.receives:
-        yield f"{rank} wait {other} {rank} {OF_COLLECTIVES}"
 
 
 def counted(nbytes):
