@@ -10,19 +10,6 @@ from numpy.typing import DTypeLike
 
 
 @dataclass
-class Hollow:
-    """The shape of an array that another rank holds."""
-
-    shape: tuple
-
-    def __len__(self):
-        return self.shape[0]
-
-    def reshape(self, *shape):
-        return Hollow(shape)
-
-
-@dataclass
 class Part:
     """The training or the test samples: what a reader of minibatches takes inputs and targets from.
 
@@ -96,7 +83,7 @@ class Part:
 
     def outline(self) -> "Part":
         """The description of samples that another rank reads: everything except the numbers."""
-        x, y = (cast(np.ndarray, Hollow(array.shape)) for array in (self.x, self.y))
+        x, y = (cast(np.ndarray, Made(array.shape, array.dtype, None)) for array in (self.x, self.y))
         return replace(self, x=x, y=y)
 
     @property
@@ -238,7 +225,8 @@ class Samples:
 
 
 class Made:
-    """An array whose samples are made when it is indexed: `make` gives those of some numbers, in any shape."""
+    """An array whose samples are made when it is indexed: `make` gives those of some numbers, in any shape. Without it another
+    rank holds the samples."""
 
     def __init__(self, shape, dtype, make):
         self.shape, self.dtype, self.make = shape, np.dtype(dtype), make

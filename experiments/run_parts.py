@@ -132,7 +132,7 @@ class Run:
         self.participants = states_of(net) | {"protocol": held, "progress": self.progress}
         self.settings, self.written = {}, {}
         self.begun, self.number, self.stop, self.moves, self.value, self.failure = net.step, 0, False, False, None, None
-        self.memory, self.devices = report.memory(net, optimizer, self.grid), report.devices(self.grid)
+        self.memory, self.devices = report.memory(net, optimizer, self.grid), self.grid.gather(report.device.describe())
 
     @property
     def losses(self):

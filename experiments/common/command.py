@@ -26,8 +26,7 @@ Each study measures or compares something, and answers a question:
 """
 TOPICS_USAGE = "usage: gridgrad help TOPIC\n\nHow the values of these options are written:\n\n"
 COMPLETION_USAGE = "usage: gridgrad completion bash|zsh\n\nPrint what makes a shell complete programs, options and choices."
-SHELLS = "bash", "zsh"
-HELP = ("-h", "--help")
+SHELLS, HELP = ("bash", "zsh"), ("-h", "--help")
 
 
 def main():

@@ -13,10 +13,12 @@ import platform
 import re
 import resource
 import time
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from math import sqrt
 from pathlib import Path
+from statistics import mean
 
 import psutil
 
@@ -46,9 +48,12 @@ def counters_now():
     cores = core_seconds()
     if not cores:
         return None
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    children, above = resource.getrusage(resource.RUSAGE_CHILDREN), {}
     own = time.process_time() + children.ru_utime + children.ru_stime
-    return Counters(time.monotonic(), own, above(), cores, throttled_seconds())
+    with suppress(psutil.Error):  # one has ended meanwhile, or is not to be seen
+        for process in psutil.Process().parents():
+            above[process.pid] = sum(process.cpu_times()[:2])
+    return Counters(time.monotonic(), own, above, cores, throttled_seconds())
 
 
 def text_of(path):
@@ -69,15 +74,6 @@ def core_seconds():
     if max(mine) >= len(times) or online not in ("", whole):  # psutil leaves out cores that are off, and tells no numbers
         return {}
     return {core: (of.idle + of.iowait + of.irq + of.softirq, of.steal) for core, of in enumerate(times) if core in mine}
-
-
-def above():
-    """{process: CPU seconds} of the parent of this process, its parent, and so on, where they are to be seen."""
-    found = {}
-    with suppress(psutil.Error):  # one has ended meanwhile
-        for process in psutil.Process().parents():
-            found[process.pid] = sum(process.cpu_times()[:2])
-    return found
 
 
 def throttled_seconds():
@@ -201,18 +197,15 @@ def load_of_node(ranks):
     moments: rates are added, and of what several ranks have watched, a core or a process that started them, the mean of the
     rates counts."""
 
-    def rate(seconds, of):
-        return seconds / max(of.seconds, 1e-9)
-
     def sum_of_means(watched):  # {thing: seconds} of each rank
-        rates = {}
+        rates = defaultdict(list)
         for of, things in zip(ranks, watched, strict=True):
             for thing, seconds in things.items():
-                rates.setdefault(thing, []).append(rate(seconds, of))
-        return sum(sum(found) / len(found) for found in rates.values())
+                rates[thing].append(seconds / max(of.seconds, 1e-9))
+        return sum(map(mean, rates.values()))
 
     busy = sum_of_means([{core: max(0.0, of.seconds - sum(two)) for core, two in of.cores.items()} for of in ranks])
-    ours = sum(rate(of.own, of) for of in ranks) + sum_of_means([of.above for of in ranks])
+    ours = sum_of_means([of.above | {("own", number): of.own} for number, of in enumerate(ranks)])
     return MachineLoad(
         seconds=max(of.seconds for of in ranks), nodes=1, host=ranks[0].host, ranks=len(ranks),
         cores=len({core for of in ranks for core in of.cores}), ours=ours, others=max(0.0, busy - ours),

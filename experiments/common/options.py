@@ -6,6 +6,7 @@ import inspect
 import os
 import re
 import tempfile
+from functools import partial
 from math import inf, isfinite, nan
 from pathlib import Path
 
@@ -147,10 +148,8 @@ class Parser(argparse.ArgumentParser):
 
 def parsers(parser):
     """The parser itself, and those of its commands."""
-    yield parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            yield from {id(inner): inner for inner in action.choices.values()}.values()
+    commands = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return [parser, *(inner for action in commands for inner in action.choices.values())]
 
 
 def among(arguments, *names):
@@ -172,16 +171,6 @@ def whole(least, most=2**63 - 1):
         return value
 
     return parse
-
-
-def whole_list(text):
-    """An option type: whole numbers of at least 1, separated by commas."""
-    return [whole(1)(word) for word in text.split(",")]
-
-
-def position_list(text):
-    """An option type: whole numbers of at least 0, separated by commas. A tuple."""
-    return tuple(whole(0)(word) for word in text.split(","))
 
 
 def check_startable(ranks):
@@ -209,9 +198,12 @@ def number(least=-inf, above=-inf, below=inf):
     return parse
 
 
-def number_list(text):
-    """An option type: numbers above 0, separated by commas."""
-    return [number(above=0)(word) for word in text.split(",")]
+def separated(kind, collect=list):
+    """An option type: values of another option type, separated by commas."""
+    return lambda text: collect(map(kind, text.split(",")))
+
+
+whole_list, position_list, number_list = separated(whole(1)), separated(whole(0), tuple), separated(number(above=0))
 
 
 def network(text):
@@ -282,9 +274,7 @@ def described(function, name):
     return (words[0].lower() + words[1:]).replace("%", "%%")
 
 
-def of_parallelize(name):
-    """The text of the option that is the argument `name` of `parallelize`."""
-    return described(parallelize, name)
+of_parallelize = partial(described, parallelize)  # the text of the option that is an argument of `parallelize`
 
 
 def add_reduction(parser):

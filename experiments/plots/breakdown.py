@@ -56,7 +56,11 @@ def draw(lines, look=looks.FITTING):
     if not shown:
         raise ValueError("there is no run that was measured: a breakdown shows nothing else")
     for run in (run for _, rows in shown for row in rows for run in row.runs):
-        check_says(run)
+        try:
+            check(run, TIMED)
+        except ValueError as error:
+            raise ValueError(f"the run of {run['net']} on {run['grid']} does not say how its time was spent ({error}): measure "
+                             "it again, with --anew") from None  # fmt: skip
     inches = BAR * max(FEWEST_BARS, *(len(rows) for _, rows in shown)) + SIDE  # of a panel
     width = look.width or (looks.COLUMN if LEFT + inches * len(shown) <= looks.COLUMN else looks.PAGE)
     columns = min(len(shown), max(1, int((width - LEFT) / inches)))
@@ -80,15 +84,6 @@ def draw(lines, look=looks.FITTING):
         legend.append((looks.mark(ls="", marker="x", ms=4), "measured on a busy machine"))
     above = "; above the bars speedups over 1 rank" if any(row.speedup and row.ranks > 1 for row in of_rows) else ""
     return looks.finish(figure, look, legend, [f"{where_words([line for line, _ in shown])} Medians of the runs{above}."])
-
-
-def check_says(run):
-    """ValueError for a run that does not say how its step was spent."""
-    try:
-        check(run, TIMED)
-    except ValueError as error:
-        raise ValueError(f"the run of {run['net']} on {run['grid']} does not say how its time was spent ({error}): measure it "
-                         "again, with --anew") from None  # fmt: skip
 
 
 def parts(run, profiled=True):

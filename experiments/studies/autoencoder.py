@@ -40,13 +40,6 @@ COUNTERS = Path("/sys/class/powercap")  # of energy: RAPL, which virtual machine
 RATE = 1e-6  # a learning rate with which no network diverges, however wide it is, where steps are only timed
 
 
-# ----- the networks, and their training
-
-
-def encoders(widths):
-    return [layer for inputs, hidden in pairwise(widths) for layer in (Linear(inputs, hidden), Sigmoid())]
-
-
 @dataclass
 class Stack:
     """A stacked autoencoder. Its methods are collective, and call after_epoch(number of the epoch, its loss). widths: from the
@@ -65,15 +58,18 @@ class Stack:
         layers = [Dropout(corruption), TiedAutoencoder(inputs, hidden), Sigmoid()]
         return Sequential(layers, (self.settings.seed + position) % 2**64, self.settings.dtype, (inputs,))
 
+    def encoders(self, widths, *behind):
+        """The network of the encoders of these widths and further layers, on the grid."""
+        layers = [layer for inputs, hidden in pairwise(widths) for layer in (Linear(inputs, hidden), Sigmoid())]
+        return self.placed(Sequential([*layers, *behind], self.settings.seed, self.settings.dtype, (widths[0],)))
+
     def encoder(self, position):
         """The encoders in front of that autoencoder, on the grid."""
-        layers = encoders(self.widths[: position + 1])
-        return self.placed(Sequential(layers, self.settings.seed, self.settings.dtype, (self.widths[0],)))
+        return self.encoders(self.widths[: position + 1])
 
     def classifier(self):
-        """The serial network that is fine-tuned: all encoders, and a layer with an output for each class."""
-        layers = [*encoders(self.widths), Linear(self.widths[-1], self.classes)]
-        return Sequential(layers, self.settings.seed, self.settings.dtype, (self.widths[0],))
+        """The network that is fine-tuned, on the grid: all encoders, and a layer with an output for each class."""
+        return self.encoders(self.widths, Linear(self.widths[-1], self.classes))
 
     def check(self):
         """ValueError unless every network fits the grid, the plan and the shares. Takes no memory."""
@@ -81,7 +77,7 @@ class Stack:
             net = self.placed(self.autoencoder(position))
             if position:
                 EncodedReader(net, self.encoder(position), None)
-        self.placed(self.classifier())
+        self.classifier()
 
     def pretrain(self, part, position, after_epoch):
         """Train the autoencoder at a position; returns (its plan, the mean of (y - x)^2 in each epoch)."""
@@ -103,7 +99,7 @@ class Stack:
     def finetune(self, part, after_epoch):
         """Train the classifier from what was learned, and free that; returns (the network, the losses of the epochs)."""
         gc.collect()
-        net = self.placed(self.classifier())
+        net = self.classifier()
         if self.settings.pretrain_epochs:
             net.load_state_dict(self.state or None, strict=False)  # the last layer has learned nothing yet
             self.state.clear()
@@ -169,7 +165,7 @@ class EnergyMeter:
                 name = (zone / "name").read_text().strip()
                 if name.startswith("package") or name == "dram":  # others are parts of these, or their sums
                     self.zones[zone] = int((zone / "max_energy_range_uj").read_text())
-            self.last = {zone: count(zone) for zone in self.zones}
+            self.last = {zone: int((zone / "energy_uj").read_text()) for zone in self.zones}
             self.reason = None if self.zones else self.reason
         except PermissionError:
             self.reason = f"the counters in {folder} are for root alone"
@@ -179,15 +175,10 @@ class EnergyMeter:
     def read(self):
         """The joules since the meter was made; None where they can not be measured."""
         for zone, largest in self.zones.items() if self.reason is None else ():
-            now = count(zone)
+            now = int((zone / "energy_uj").read_text())
             rise, self.last[zone] = now - self.last[zone], now
             self.joules += (rise if rise >= 0 else rise + largest + 1) / 1e6
         return self.joules if self.reason is None else None
-
-
-def count(zone):
-    """The counter of a zone, in microjoules."""
-    return int((zone / "energy_uj").read_text())
 
 
 class Phases:
@@ -214,26 +205,12 @@ class Phases:
         if not self.reason:
             return sum(dict(self.grid.comm.allgather((platform.node(), self.meter.read()))).values())  # a machine counts once
 
-    def keep_count(self):
-        """Read the counters, now and then in a long phase."""
-        if self.meter:
-            self.meter.read()
-
-    @property
-    def energy(self):
-        """What the report says of the energy."""
-        total = None if self.reason else sum(row["joules"] for row in self.rows)
-        return {"joules": total, "not_measured_because": self.reason}
-
 
 def made_up(inputs, classes, settings, steps):
     """As many images and labels as these steps need."""
     samples = steps * settings.batch_size
     images = np.random.default_rng(0).integers(0, 256, (samples, inputs), np.uint8)
     return Part(images, np.arange(samples) % classes, np.zeros(()), np.full((), 255.0), dtype=settings.dtype)
-
-
-# ----- the program
 
 
 def options():
@@ -280,13 +257,6 @@ def read(args):
     return data, train, held_out
 
 
-def prepare(args):
-    """What rank 0 does first: check that the report can be written and that the data are there."""
-    if args.report is not None:
-        check_writable(args.report)
-    datasets.prepare(args.dataset, args.data_dir)
-
-
 def main():
     args, comm = options().parse_args(), MPI.COMM_WORLD
     say = print if comm.rank == 0 else lambda *_: None
@@ -294,11 +264,11 @@ def main():
     with user_input():
         use_device(comm, args.device, args.tf32)
         grid = common.process_grid_of(args, comm)
-    on_root(comm, lambda: prepare(args))
+    on_root(comm, lambda: args.report is not None and check_writable(args.report))
+    on_root(comm, lambda: datasets.prepare(args.dataset, args.data_dir))
     with user_input():
         data, train, held_out = read(args)
-    widths = [data.features, *args.widths]
-    with user_input():
+        widths = [data.features, *args.widths]
         shares = common.shares_of(args.shares, grid.sizes) if args.shares else None
         placed = partial(parallelize, grid=grid, plan=args.plan, shares=shares, allocate=False, **common.reduction_of(args))
         stack = Stack(widths, data.outputs, args, placed)
@@ -310,7 +280,8 @@ def main():
     phases, layers = Phases(grid, EnergyMeter() if args.energy else None, say), []
 
     def told(what, measure, epoch, value):
-        phases.keep_count()
+        if phases.meter:
+            phases.meter.read()  # before a counter starts again
         say(f"{what}: epoch {epoch}, {measure} {value:.6f}")
 
     for position, hidden in enumerate(args.widths if args.pretrain_epochs else ()):
@@ -328,11 +299,14 @@ def main():
             say(f"{name.replace('_', ' ')} {error:.2f} %")
     memory = int(grid.max(np.array([report.peak_memory()]))[0])
     say(f"peak memory of a rank {memory / 2**20:.0f} MiB")
+    joules = None if phases.reason else sum(row["joules"] for row in phases.rows)
     result = {
         "program": "autoencoder", "settings": vars(args), "dataset": data.name, "widths": [*widths, data.outputs],
-        "P": grid.size, "grid": str(grid), "plan": net.plan, "reduction": str(net.reduction), "device": report.devices(grid),
-        "training_samples": len(train), "versions": report.versions(), "layers": layers, "loss": losses, **errors,
-        "phases": phases.rows, "energy": phases.energy, "peak_memory": memory, "params_digest": report.digest(net),
+        "P": grid.size, "grid": str(grid), "plan": net.plan, "reduction": str(net.reduction),
+        "device": grid.gather(report.device.describe()), "training_samples": len(train), "versions": report.versions(),
+        "layers": layers, "loss": losses, **errors,
+        "phases": phases.rows, "energy": {"joules": joules, "not_measured_because": phases.reason}, "peak_memory": memory,
+        "params_digest": report.digest(net),
     }  # fmt: skip
     if args.report:
         on_root(comm, lambda: report.write_json(args.report, result))

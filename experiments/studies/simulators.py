@@ -13,12 +13,11 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from gridgrad.experiments.common.kept_results import fitting
 from gridgrad.experiments.common.options import Parser, user_input, whole_list, writable_beside
 from gridgrad.experiments.common.parallel_schemes import SCHEMES, grid_of
 from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.common.progress import progress
-from gridgrad.experiments.common.report import write_json, write_text
+from gridgrad.experiments.common.report import fitting, write_json, write_text
 from gridgrad.experiments.common.tables import lines, rounded, terminal
 from gridgrad.experiments.export import simgrid
 from gridgrad.experiments.export.actions import Collective, step_actions
@@ -80,9 +79,6 @@ How far the cost model and SMPI are from the measured seconds; "difference" is t
 """
 
 
-# ----- a step or a collective, as the cost model and as SMPI predict it
-
-
 def grids(net, batch_size, ranks):
     """The texts of the grids of so many ranks that are compared for a network by its name."""
     images = any(isinstance(layer, Conv2d) for layer in published(net).leaves())
@@ -91,12 +87,6 @@ def grids(net, batch_size, ranks):
     if STAGES <= ranks <= ALL_GRIDS:
         found.append(f"stage={STAGES},batch={ranks // STAGES}")
     return [grid for grid in found if grid and parse_grid(grid).get(BATCH, 1) <= batch_size]
-
-
-def compared(point):
-    """What is found for a Point, a dict; see `beside`."""
-    asked = PlacementSpec(parse_grid(point.grid), point.plan)
-    return point._asdict() | beside(published(point.net), asked, point.batch_size, machines.read(point.machine))
 
 
 def beside(net, asked, batch_size, machine):
@@ -109,7 +99,10 @@ def beside(net, asked, batch_size, machine):
     found = {"ranks": len(actions), "predicted": rounded(predicted), "simulated": replayed(actions, machine)}
     found["difference"] = rounded(found["simulated"] / predicted - 1)
     if abs(found["difference"]) > NEAR:
-        longest = predicted if asked.grid.get(STAGE, 1) > 1 else longest_step(net, asked, batch_size, machine)
+        sizes, longest = {axis: asked.grid.get(axis, 1) for axis in AXES}, predicted
+        if sizes[STAGE] == 1:
+            grids = (GridDescription(sizes, place, machine.node["ranks"]) for place in places(sizes))
+            longest = max(Cost(net, grid, asked.plan, batch_size, machine).seconds for grid in grids)
         found |= {"as_messages": replayed(actions, machine, ()), "alone": rounded(alone), "longest": rounded(longest)}
         if machine.collectives:
             found["formula"] = rounded(prediction(net, asked, batch_size, replace(machine, collectives={}))[1])
@@ -127,13 +120,6 @@ def prediction(net, asked, batch_size, machine):
     cost = cost_of_slowest_rank(net, asked, batch_size, machine)
     alone = sum(cost.seconds_of(replace(work, overlaps=())) for work in cost.works)
     return cost.seconds, alone, replace(asked, plan=cost.placed.plan)
-
-
-def longest_step(net, asked, batch_size, machine):
-    """The most seconds that the cost model predicts for any rank."""
-    sizes = {axis: asked.grid.get(axis, 1) for axis in AXES}
-    grids = (GridDescription(sizes, place, machine.node["ranks"]) for place in places(sizes))
-    return max(Cost(net, grid, asked.plan, batch_size, machine, asked.shares, asked.owners).seconds for grid in grids)
 
 
 def replayed(actions, machine, native=simgrid.NATIVE):
@@ -172,9 +158,6 @@ def measured_steps(path, machine):
         point = {name: one[name] for name in ("machine", "net", "grid", "plan")} | one["settings"]
         steps.append(point | beside(net, asked, point["batch_size"], machine) | {"measured": rounded(seconds)})
     return steps
-
-
-# ----- the document
 
 
 def cause(row):
@@ -242,9 +225,6 @@ def percent(number, sign="+"):
     return f"{100 * number:{sign}.1f} %"
 
 
-# ----- the program
-
-
 def options():
     parser = Parser(prog="study simulators", description="Does another simulator predict the same steps? Starts no job.")
     add = parser.add_argument
@@ -257,22 +237,17 @@ def options():
     return parser
 
 
-def earlier(path):
-    """The results in a file, or none. ValueError if it holds something else."""
-    if not Path(path).exists():
-        return {"program": "simulators", **{kind: [] for kind in KINDS}}
-    found = content_of_file(path)
-    with fitting(f"{path} holds no results of simulators, or damaged ones: give another name"):
-        if found["program"] != "simulators":
-            raise ValueError(found["program"])
-        list(document(found))
-    return found
-
-
 def main():
     args = options().parse_args()
     with user_input():
-        beside, found = writable_beside(args.out, ".md", ("numbers", "document")), earlier(args.out)
+        page = writable_beside(args.out, ".md", ("numbers", "document"))
+        found = {"program": "simulators"} | {kind: [] for kind in KINDS}
+        if Path(args.out).exists():
+            found = content_of_file(args.out)
+            with fitting(f"{args.out} holds no results of simulators, or damaged ones: give another name"):
+                if found["program"] != "simulators":
+                    raise ValueError(found["program"])
+                list(document(found))
         if (args.measured is None) != (args.machine is None):
             raise ValueError("--measured and --machine belong together: give both, or neither")
         if args.machine:
@@ -284,7 +259,8 @@ def main():
                   for ranks, machine, net in product(args.ranks, args.machines, args.nets)
                   if ranks <= MOST_RANKS.get(net, ranks) for grid in grids(net, BATCH_SIZES[net], ranks)]  # fmt: skip
         for point in progress([point for point in wanted if point not in done], "steps"):
-            found["steps"].append(compared(point))
+            asked, machine = PlacementSpec(parse_grid(point.grid), point.plan), machines.read(point.machine)
+            found["steps"].append(point._asdict() | beside(published(point.net), asked, point.batch_size, machine))
             write_json(args.out, found)
         done = {(row["machine"], row["ranks"], row["kind"], row["bytes"]) for row in found["collectives"]}
         for one in product(args.machines, [ranks for ranks in args.ranks if ranks in ALONE], SENT, SIZES):
@@ -292,8 +268,8 @@ def main():
                 found["collectives"].append(collective(*one))
         write_json(args.out, found)
         text = "\n".join(document(found))
-        write_text(beside, text + "\n")
-    print(f"{terminal(text)}\nnumbers written to {args.out}, the document to {beside}")
+        write_text(page, text + "\n")
+    print(f"{terminal(text)}\nnumbers written to {args.out}, the document to {page}")
 
 
 if __name__ == "__main__":
