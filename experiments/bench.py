@@ -7,11 +7,9 @@
 Processes of one thread are `benchmarks/serial.py`, jobs of ranks `benchmarks/ranks.py`; the others' side is in
 `torch_peer.py` and `pydtnn_peer.py`. With `--device` nothing of this runs, but steps on a GPU: `benchmarks/gpu.py`.
 
-Every figure of time is a ratio of two times that were measured alternately: the median over the rounds, and their spread. In
-serial comparisons it is the time that the processor worked, since there is one thread, and the time that passed beside it.
-Rounds in which others compute on the machine are made again and do not count; where there is none without, the comparison is
-not judged. The run ends after `--minutes`, also on a busy machine: comparisons then have fewer rounds or are missing, and the
-table says so. Writes DIR/bench.json and DIR/bench.md.
+Every figure of time is a ratio of two times that were measured alternately: the median over the rounds, and their spread; how
+rounds count is in `benchmarks/rounds.py`. The run ends after `--minutes`, also on a busy machine: comparisons then have fewer
+rounds or are missing, and the table says so.
 """
 
 import json
@@ -135,30 +133,20 @@ def job(ranks, program, case, steps, end, *more):
 
 
 def pydtnn_rows(args, cases, end, python):
-    return {
-        f"serial / PyDTNN: {case.name}": row(pydtnn_ratios(case, python, args.rounds, STEPS, case_end), case.bound)
-        for case, case_end in zip(cases, shares(end, [1] * len(cases)))
-    }
+    rows = {}
+    for case, case_end in zip(cases, shares(end, [1] * len(cases))):
+        sides = partial(job, 1, "ranks", case, STEPS, case_end), partial(pydtnn_job, python, case, case_end)
+        turns, marks = quiet_rounds(sides, args.rounds, AGAIN * args.rounds, case_end)
+        ratios = {clock: [float(turn[0, i] / turn[1, i]) for turn in turns] for i, clock in enumerate(CLOCKS)}
+        rows[f"serial / PyDTNN: {case.name}"] = row(ratios | marks, case.bound)
+    return rows
 
 
-def pydtnn_ratios(case, python, rounds, steps, end):
-    """{"cpu", "wall": the time of our step over that of PyDTNN's, round by round} and marks; each in a process of its own."""
-    peer = ["-P", Path(__file__).parent / "benchmarks/pydtnn_peer.py", "--net", case.net, "--batch-size", case.batch_size]
-
-    def theirs():
-        found = json.loads(by_pydtnn(python, seconds_until(end), *peer, "--steps", steps).splitlines()[-1])
-        return [found["cpu_seconds"], found["seconds"]]
-
-    ours = lambda: job(1, "ranks", case, steps, end)[:2]  # noqa: E731
-    turns, marks = quiet_rounds([ours, theirs], rounds, AGAIN * rounds, end)
-    return {name: [float(turn[0, i] / turn[1, i]) for turn in turns] for i, name in enumerate(("cpu", "wall"))} | marks
-
-
-def pydtnn_version(python):
-    """The version of PyDTNN that an interpreter has; UserError if it has none."""
-    # The import is tried as well: without an MPI library PyDTNN 3.11 is there but does not load.
-    words = "import pydtnn.model, importlib.metadata as m; print(m.version('pydtnn'))"
-    return by_pydtnn(python, 60, "-c", words).splitlines()[-1]
+def pydtnn_job(python, case, end):
+    """The same of PyDTNN, which has no core seconds."""
+    words = ["-P", Path(__file__).parent / "benchmarks/pydtnn_peer.py", "--net", case.net, "--batch-size", case.batch_size]
+    found = json.loads(by_pydtnn(python, seconds_until(end), *words, "--steps", STEPS).splitlines()[-1])
+    return [found["cpu_seconds"], found["seconds"], np.nan]
 
 
 def by_pydtnn(python, seconds, *arguments):
@@ -199,9 +187,6 @@ def printed(args, what, end, cases=(), env=None):
     return {name: found for line in output.split(b"\n")[:-1] for name, found in json.loads(line).items()}
 
 
-# ----- rows and the page
-
-
 def median_of(found, cases):
     """{"cpu", "wall": round by round, the median ratio of all these cases}; None if one is missing. Cases beside which others
     computed do not count; "marked" says how many these are."""
@@ -226,8 +211,13 @@ def table(results):
     """The results as Markdown."""
     text = PAGE.format(about="\n".join(about(results)) + "\n")
     text += "".join(time_line(name, found, results["rounds"]) for name, found in results["ratios"].items())
-    memory = "".join(memory_line(*item) for item in results["memory"].items())
-    return text + (PAGE_OF_MEMORY + memory if memory else "")
+    text += PAGE_OF_MEMORY if results["memory"] else ""
+    for name, found in results["memory"].items():
+        sides = [found.get(side) for side in ("ours", "peer")]
+        ratio, bound = None if None in sides else sides[0] / sides[1], found["bound"]
+        cells = [*("-" if side is None else f"{side / 2**20:.0f}" for side in sides), ratio_text(ratio), ratio_text(bound)]
+        text += f"| {name} | {' | '.join(cells)} | {verdict(ratio, bound)} |\n"
+    return text
 
 
 def about(results):
@@ -263,13 +253,6 @@ def time_line(name, found, rounds):
     return f"| {name} | {' | '.join(cells)} | {ratio_text(found['bound'])} | {', '.join(filter(None, words))} |\n"
 
 
-def memory_line(name, found):
-    sides = [found.get(side) for side in ("ours", "peer")]
-    ratio = None if None in sides else sides[0] / sides[1]
-    cells = ["-" if side is None else f"{side / 2**20:.0f}" for side in sides] + [ratio_text(ratio), ratio_text(found["bound"])]
-    return f"| {name} | {' | '.join(cells)} | {verdict(ratio, found['bound'])} |\n"
-
-
 def ratio_text(ratio):
     return "-" if ratio is None else f"{ratio:.3f}"
 
@@ -289,14 +272,10 @@ def options():
     add("--quick", action="store_true", help="leave out what takes long: large networks and images")
     words = "stop after about so many minutes, if need be with fewer rounds"
     add("--minutes", type=number(least=0), default=15.0, metavar="M", help=words)
-    add(
-        "--out",
-        default="results",
-        metavar="DIR",
-        help="folder for bench.json and bench.md; with --device, DIR/gpu.json or FILE.json",
-    )
-    python = f"interpreter that has PyDTNN; default: {PYTHON} if it is there, else PyDTNN is skipped"
-    add("--pydtnn", metavar="PATH", help=python)
+    words = "folder for bench.json and bench.md; with --device, DIR/gpu.json or FILE.json"
+    add("--out", default="results", metavar="DIR", help=words)
+    words = f"interpreter that has PyDTNN; default: {PYTHON} if it is there, else PyDTNN is skipped"
+    add("--pydtnn", metavar="PATH", help=words)
     add_device(parser)
     return parser
 
@@ -326,7 +305,10 @@ def main():
         import torch
     except ImportError:
         raise UserError("PyTorch is not installed here: run `make bench`, which installs it") from None
-    python = args.pydtnn or (PYTHON if PYTHON.exists() else None)
+    python, pydtnn = args.pydtnn or (PYTHON if PYTHON.exists() else None), None
+    if python:  # the import is tried, too: without an MPI library PyDTNN 3.11 is there but does not load
+        words = "import pydtnn.model, importlib.metadata as m; print(m.version('pydtnn'))"
+        pydtnn = by_pydtnn(python, 60, "-c", words).splitlines()[-1]
     parts = {  # {name: (what is compared, its share of the time in minutes of a whole run, what measures it)}
         "serial": (SERIAL, 7.5, serial_rows),
         "conv": (SHAPES, 2.5, conv_rows),
@@ -337,7 +319,7 @@ def main():
     cases = [case for of_part, *_ in parts.values() for case in of_part]
     chosen = selected(cases, args)
     results = {
-        "versions": report.versions(), "torch": torch.__version__, "pydtnn": pydtnn_version(python) if python else None,
+        "versions": report.versions(), "torch": torch.__version__, "pydtnn": pydtnn,
         "slots": slots(), "busy_cores": report.busy_cores(), "rounds": args.rounds,
         "left_out": sorted({case.name for case in cases if args.quick and case.large and args.only in case.name}),
         "limits": printed(args, "limits", end) or None, "ratios": {}, "memory": {},
