@@ -78,9 +78,6 @@ def download(url, checksum, target, what):
         ) from None
 
 
-# ----- converted files
-
-
 class DataNotWritten(NotWritten):
     """No file can be written to the folder of the data."""
 

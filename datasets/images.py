@@ -135,9 +135,9 @@ def left_out(paths):
     counts = [f"{count} {ending}" for ending, count in endings.most_common(NAMED)]
     if len(endings) > NAMED:
         counts.append(f"{sum(count for _, count in endings.most_common()[NAMED:])} others")
-    outer = [f"files that are not taken: {', '.join(counts)}"] if counts else []
-    inner = [f"folders in classes that are not taken: {files.listed(folders, NAMED)}"] if folders else []
-    return "; ".join(outer + inner).encode(errors="backslashreplace").decode()
+    words = [f"files that are not taken: {', '.join(counts)}"] * bool(counts)
+    words += [f"folders in classes that are not taken: {files.listed(folders, NAMED)}"] * bool(folders)
+    return "; ".join(words).encode(errors="backslashreplace").decode()
 
 
 def chunks(folder, pairs, size, bar):
@@ -193,9 +193,6 @@ def three_colours(image):
         raise ValueError("grey levels of 32 bits, or with white at 0; write it with 8 or 16 bits")
     grey = np.asarray(image) >> (min(tags.get(258, (16,))) - 8)
     return Image.fromarray(grey.astype(np.uint8)).convert("RGB")
-
-
-# ----- their conversion
 
 
 class ChannelMoments:

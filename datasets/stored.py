@@ -211,9 +211,6 @@ def hyperslabs(path, name, words):
             yield data.asstr("utf-8", "replace")[some].astype(str) if words else data[some]
 
 
-# ----- tables in texts
-
-
 class Text(Stored):
     """A table in a text file, read some lines at a time, and searched line by line where one is wrong. delimiter: between the
     columns, None for white space. skip: lines in front. head: the words of the first samples."""

@@ -26,10 +26,16 @@ from gridgrad.nn.random import permutation
 PREFIX = "table:"
 NAME = f"{PREFIX}FILE[,OPTION=..]"
 SHARE = 0.2  # of the samples that are for testing
-WORDS = {"kind": ("labels", "values"), "names": ("yes", "no")}  # of which an option has one
 BEHIND = r"(?=,\w+=|\Z)"  # what is behind a word
 ENDING = f"(?:{'|'.join(map(re.escape, stored.FORMATS))}){BEHIND}"  # of a path, which may hold what looks like an option
 SIZE = "[1-9][0-9]{0,9}"
+FORMS = {  # of options: what their values are, in words, and what makes values of the texts
+    "kind": ("labels|values", "labels or values", str),
+    "names": ("yes|no", "yes or no", str),
+    "seed": ("[0-9]{1,18}", "a whole number of at least 0", int),
+    "shape": (f"{SIZE}(x{SIZE}x{SIZE})?", "HEIGHTxWIDTHxCHANNELS or FEATURES, such as 28x28x1",
+              lambda text: tuple(map(int, text.split("x")))),
+}  # fmt: skip
 OF_NEW = "file", "names", "x", "y"  # what the name of a table says of new samples; the rest is as in training
 READING = 3  # of this way to read them: a file that was converted in another way is not used
 SHOWN = 8  # names in a message
@@ -78,21 +84,14 @@ def options(text):
         option, _, value = word.partition("=")
         if option not in OPTIONS or option in found or not value:
             raise ValueError(f"'{word}' is unknown, empty or said twice: the options are {', '.join(OPTIONS)}")
-        if value not in WORDS.get(option, [value]):
-            raise ValueError(f"{option} must be {' or '.join(WORDS[option])}, not '{value}'")
-        found[option] = value
+        form, words, make = FORMS.get(option, (None, "", str))
+        if form and not re.fullmatch(form, value, re.ASCII):
+            raise ValueError(f"{option} must be {words}, not '{value}'")
+        found[option] = make(value)
         if option == "test" and (share := number(value)) is not None:
             if not 0 < share < 1:
                 raise ValueError(f"test must be a share above 0 and below 1, an array or a file, not {value}")
             found[option] = share
-        if option == "seed":
-            if not re.fullmatch("[0-9]{1,18}", value, re.ASCII):
-                raise ValueError(f"seed must be a whole number of at least 0, not '{value}'")
-            found[option] = int(value)
-        if option == "shape":
-            if not re.fullmatch(f"{SIZE}(x{SIZE}x{SIZE})?", value, re.ASCII):
-                raise ValueError(f"shape must be HEIGHTxWIDTHxCHANNELS or FEATURES, such as 28x28x1, not '{value}'")
-            found[option] = tuple(map(int, value.split("x")))
     if "inputs" in found and "drop" in found:
         raise ValueError("inputs names the columns that are left by drop: leave one of them out")
     if "target" in found and "y" in found:
@@ -100,9 +99,6 @@ def options(text):
     if "seed" in found and not isinstance(found.get("test", SHARE), float):
         raise ValueError(f"seed draws a share of the samples, and test={found['test']} is none: leave it out")
     return found
-
-
-# ----- which columns of which arrays
 
 
 @dataclass(frozen=True)
@@ -391,12 +387,11 @@ def count_classes(targets, numbers, fraction, kind, samples, names):
     if names:
         few = f"{len(names)} different words for {samples} samples"
         raise ValueError(f"{where}: {few} are no classes: say kind=labels if they are, or another target=")
+    reason = f"there are {count} different ones from {numbers[0]:g} to {numbers[-1]:g}"
     if fraction is not None:
         reason = f"{fraction:g} is no whole number"
     elif count > MOST_CLASSES:
         reason = f"there are more than {MOST_CLASSES} different numbers"
-    else:
-        reason = f"there are {count} different ones from {numbers[0]:g} to {numbers[-1]:g}"
     if kind == "labels":
         raise ValueError(f"{where}: labels are the numbers 0 to K-1, all of which occur, but {reason}; number them so")
     raise ValueError(f"{where}: whole numbers that are no labels 0 to K-1 with several samples each: {reason}; say "
@@ -407,9 +402,6 @@ def check_labels(targets, numbers, classes):
     """ValueError if there are other numbers than the labels of so many classes."""
     if classes and len(others := np.setdiff1d(numbers, np.arange(classes))):
         raise ValueError(f"{targets.in_words()}: {others[0]:g} is none of the labels 0 to {classes - 1} to train on")
-
-
-# ----- the data set
 
 
 def load(directory, dtype, name):
@@ -490,8 +482,8 @@ def new_samples(directory, name, like):
             check_labels(columns, look(columns, arrays)[2], len(names or ()) if columns is targets else 0)
         return {}
 
-    key = f"new {name} {of_x} {of_y} {like['classes']}"
-    maps = mapped(converted(directory, key, {"new": half}, finder.paths, lambda: like["classes"], examine), {"new": half})
+    key, halves = f"new {name} {of_x} {of_y} {like['classes']}", {"new": half}
+    maps = mapped(converted(directory, key, halves, finder.paths, lambda: like["classes"], examine), halves)
     shape = tuple(like["sample_shape"]) if len(inputs) == math.prod(like["sample_shape"]) else inputs.shape
     samples = Samples(maps["x"], inputs, shape)
     if isinstance(array, stored.Text):

@@ -119,7 +119,6 @@ class Parser(argparse.ArgumentParser):
 
     def format_usage(self):
         places = [action.metavar or action.dest for action in self._get_positional_actions()]
-        places = [place if isinstance(place, str) else place[0] for place in places]
         usage = self.usage or " ".join(["%(prog)s", "[OPTIONS]", *places])
         return f"usage: {usage % {'prog': self.prog}}\n"
 
@@ -256,7 +255,7 @@ def shares_of(text, sizes):
 
 
 def add_grid(parser):
-    """Add the option that says how the ranks are arranged: see `process_grid_of`."""
+    """Add the option that says how the ranks are arranged."""
     parser.add_argument("--grid", help="sizes of the axes (default: batch=RANKS)")
 
 

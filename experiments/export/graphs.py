@@ -6,17 +6,11 @@ messages: these have one byte.
 
 Execution traces of MLCommons Chakra are what ASTRA-sim reads (Sridharan et al. 2023). A rank has a file of its own: a
 GlobalMetadata, then a Node for each operation, in an order in which they can be done, written by the package mlc-chakra.
-
-| an operation            | its node                                                                                       |
-|-------------------------|------------------------------------------------------------------------------------------------|
-| computing               | COMP_NODE of a CPU, in whole microseconds, rounded so that their sum is right, with `num_ops`  |
-| a collective of `KINDS` | COMM_COLL_NODE: `comm_type`, `comm_size`, and `pg_name` unless it is of all ranks              |
-| a message               | COMM_SEND_NODE or COMM_RECV_NODE: `comm_src`, `comm_dst`, `comm_tag`, `comm_size`              |
-
-`comm_size` of a collective is what Chakra's converter writes and ASTRA-sim expects: the bytes of a rank's input, which are all
-of an array that is reduced or that goes to all, but only the block that a rank gives to an all-gather. It is the same on all
-ranks, because ASTRA-sim waits for messages of that size: where inputs differ it is their mean, rounded up to whole bytes. The
-names of the groups are numbers, and the ranks of each are in a file that ASTRA-sim reads.
+Microseconds of computing are rounded so that their sum is right. The collectives of `KINDS` stay what they are. Their
+`comm_size` is what Chakra's converter writes and ASTRA-sim expects: the bytes of a rank's input, which are all of an array that
+is reduced or that goes to all, but only the block that a rank gives to an all-gather. It is the same on all ranks, because
+ASTRA-sim waits for messages of that size: where inputs differ it is their mean, rounded up to whole bytes. The names of the
+groups are numbers, and the ranks of each are in a file that ASTRA-sim reads.
 """
 
 import json
@@ -110,8 +104,10 @@ def nodes(rank, done, groups, schema):
             case Collective():
                 name = groups.setdefault(what.ranks, str(len(groups)))
                 node.name, node.type = f"{what.layer} {what.kind}", schema.COMM_COLL_NODE
-                kind = schema.CollectiveCommType.Value(KINDS[what.kind][0])
-                attributes = {"comm_type": ("int64", kind), "comm_size": ("int64", input_bytes(meeting))}
+                kind, times = KINDS[what.kind]
+                nbytes = -(-sum(one.nbytes for one in meeting) // times(len(meeting)))
+                attributes = {"comm_type": ("int64", schema.CollectiveCommType.Value(kind))}
+                attributes["comm_size"] = "int64", max(1, nbytes)
                 if name:
                     attributes["pg_name"] = ("string", name)
             case Send():
@@ -129,9 +125,3 @@ def message(sender, receiver, what):
     """The attributes of a Send or Expect. Simulators know no empty messages: these have one byte."""
     ranks = {"comm_src": ("int32", sender), "comm_dst": ("int32", receiver)}
     return ranks | {"comm_tag": ("int32", what.tag), "comm_size": ("int64", max(1, what.nbytes))}
-
-
-def input_bytes(meeting):
-    """The bytes of the input of one rank of a collective, on average, rounded up, and at least one."""
-    times = KINDS[meeting[0].kind][1](len(meeting))
-    return max(1, -(-sum(one.nbytes for one in meeting) // times))

@@ -98,7 +98,8 @@ def trace(rank, actions, lists, ranks, machine, native):
                 yield f"{rank} compute {one.seconds * machine.core['flops']:.12g}"
             case Collective():
                 meeting = next(lists)
-                if one.kind in native and len(one.ranks) == ranks and fits(meeting):
+                is_of_all = len(one.ranks) == ranks  # then each rank sends, or gets, up to all bytes except its own
+                if one.kind in native and is_of_all and sum(each.nbytes for each in meeting) // (ranks - 1) <= LARGEST:
                     yield f"{rank} {native_line(one.kind, meeting, one.place)}"
                 else:
                     for sends, receives in rounds(meeting, one.place):  # sends first: SMPI waits at once for an empty message
@@ -123,11 +124,6 @@ def counted(nbytes):
     if nbytes > LARGEST:
         raise ValueError(f"a message has {nbytes} bytes, and SMPI counts up to {LARGEST}: use more ranks, or a smaller batch")
     return str(nbytes)
-
-
-def fits(meeting):
-    """Whether SMPI can count the bytes of a collective: each rank sends, or gets, up to all of them but its own."""
-    return sum(one.nbytes for one in meeting) // (len(meeting) - 1) <= LARGEST
 
 
 def native_line(kind, meeting, place):

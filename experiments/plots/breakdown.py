@@ -26,6 +26,7 @@ from statistics import median
 
 import numpy as np
 
+from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.plots import style as looks
 from gridgrad.experiments.plots import timeline
 from gridgrad.experiments.plots.curves import names_of
@@ -69,9 +70,12 @@ def draw(lines, look=looks.FITTING):
     pairs = [pair for i in range(0, 2 * blocks, 2) for pair in zip(*panels[i : i + 2])]
     found = {}
     for number, ((line, rows), (bars, table)) in enumerate(zip(shown, pairs)):
-        columns_of = parts_of(rows)
+        profiled = all(run.get("layers") for row in rows for run in row.runs)
+        columns_of = [medians(parts(run, profiled) for run in row.runs) for row in rows]
         found |= columns_of[0]
-        draw_bars(bars, columns_of, list(map(above_bar, rows)), [row.oversubscribed for row in rows])
+        speedups = [f"{row.speedup.value:.2f}" if row.speedup and row.ranks > 1 else "" for row in rows]
+        above = [f"× {speedup}".strip() if is_busy_alone(row) else speedup for row, speedup in zip(rows, speedups)]
+        draw_bars(bars, columns_of, above, [row.oversubscribed for row in rows])
         draw_table(table, rows, number % columns == 0)
         looks.label(bars, "", "ms a step, mean over ranks", line.panel.network, f"{line.name}, {title_of([line])}")
     for axes in (axes for pair in pairs[len(shown) :] for axes in pair):
@@ -86,48 +90,30 @@ def draw(lines, look=looks.FITTING):
     return looks.finish(figure, look, legend, [f"{where_words([line for line, _ in shown])} Medians of the runs{above}."])
 
 
-def parts(run, profiled=True):
+def parts(run, profiled):
     """{part: seconds of a step} of a run, mean over the ranks, in the order in which bars stack them."""
     time = run["time"]
+    computing = {COMPUTE: time["compute"]}
     if profiled:
         convolution = sum(row[method] for row in run["layers"] if row["kind"] in CONVOLUTIONS for method in METHODS)
         computing = {CONVOLUTION: convolution, OTHER: max(0.0, time["compute"] - convolution)}
-    else:
-        computing = {COMPUTE: time["compute"]}
     return computing | {"reading": time["read"], "communication": time["communicate"], "waiting": time["wait"]}
 
 
-def parts_of(rows):
-    """What `parts` returns for each Row of a panel, medians over its runs: profiled if all are."""
-    profiled = all(run.get("layers") for row in rows for run in row.runs)
-    return [medians([parts(run, profiled) for run in row.runs]) for row in rows]
-
-
-def efficiencies(run, fewest):
-    """{efficiency: ratio} of a run, whose samples of a step are `samples`. fewest: `computing` on the fewest ranks."""
+def efficiencies(run, scaling):
+    """{efficiency: ratio} of a run. scaling: that of its computation."""
     time, largest = run["time"], run["compute_max"]
     balance = time["compute"] / largest
     communication = largest / (time["compute"] + time["communicate"] + time["wait"])
-    scaling = fewest / computing(run)
     parallel = balance * communication
     return {"load balance": balance, "communication": communication, "parallel": parallel, "computation scaling": scaling,
             "global": parallel * scaling}  # fmt: skip
 
 
-def computing(run):
-    """Seconds that all ranks of a run together compute for a sample."""
-    return run["P"] * run["time"]["compute"] / run["samples"]
-
-
 def medians(found):
     """The medians, entry by entry, of dicts with the same entries."""
+    found = list(found)
     return {name: median(one[name] for one in found) for name in found[0]}
-
-
-def above_bar(row):
-    """A cross for a point that was measured on a busy machine, and its speedup."""
-    speedup = f"{row.speedup.value:.2f}" if row.speedup and row.ranks > 1 else ""
-    return f"× {speedup}".strip() if is_busy_alone(row) else speedup
 
 
 def draw_bars(axes, columns, words, hollow):
@@ -146,9 +132,9 @@ def draw_bars(axes, columns, words, hollow):
 
 def draw_table(axes, rows, is_first):
     """The efficiencies as numbers on colours, below the bars, with the ranks and the grid of each."""
-    with_samples = [[run | {"samples": row.batch} for run in row.runs] for row in rows]
-    fewest = median(map(computing, with_samples[0]))
-    columns = [medians([efficiencies(run, fewest) for run in runs]) for runs in with_samples]
+    computing = [[run["P"] * run["time"]["compute"] / row.batch for run in row.runs] for row in rows]  # by all, for a sample
+    scalings = [[median(computing[0]) / seconds for seconds in of_row] for of_row in computing]
+    columns = [medians(map(efficiencies, row.runs, of_row)) for row, of_row in zip(rows, scalings)]
     names = list(columns[0])
     values = [[column[name] for column in columns] for name in names]
     edges = (np.arange(count + 1) - 0.5 for count in (len(columns), len(names)))
@@ -159,15 +145,11 @@ def draw_table(axes, rows, is_first):
         axes.text(
             x, y, f"{value:.2f}", ha="center", va="center", fontsize=looks.SMALL, color="white" if value > 0.7 else "black"
         )
-    axes.set_xticks(range(len(rows)), map(label, rows))
+    spread = [[word.replace("=", " ") for word in row.grid.split(",") if not word.endswith("=1")] for row in rows]  # axes
+    labels = ["\n".join([counted(row.ranks, "rank"), *of * (len(of) > 1)]) for row, of in zip(rows, spread)]
+    axes.set_xticks(range(len(rows)), labels)
     axes.set_yticks(range(len(names)), names if is_first else [""] * len(names))
     axes.tick_params(length=0)
-
-
-def label(row):
-    """The number of ranks, and the axes of the grid that it is spread over."""
-    axes = [word.replace("=", " ") for word in row.grid.split(",") if not word.endswith("=1")]
-    return "\n".join([f"{row.ranks} rank{'s' * (row.ranks > 1)}", *(axes if len(axes) > 1 else [])])
 
 
 # ----- of traces

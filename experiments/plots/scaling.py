@@ -77,10 +77,10 @@ def draw(lines, name, look=looks.FITTING):
 
 
 def panel_of(lines, kind):
-    """The Panel of Lines, with its ideal lines unless there are too many."""
-    series = [series_of(line, kind) for line in lines]
-    ideal = ideals(lines, kind)
-    nodes = nodes_of(lines, max(max(one.x) for one in series))
+    """The Panel of Lines, with its ideal lines unless there are too many, and where nodes of predicted machines are full."""
+    series, ideal = [series_of(line, kind) for line in lines], ideals(lines, kind)
+    sizes = {line.rows[0].runs[0].get("ranks_per_node") or 1 for line in lines if line.is_predicted}
+    nodes = sorted(size for size in sizes if 1 < size < max(max(one.x) for one in series))
     return Panel((lines[0].panel.network, title_of(lines)), series, ideal if len(ideal) <= MOST_IDEALS else [], nodes)
 
 
@@ -92,12 +92,6 @@ def series_of(line, kind):
         HOLLOW: lambda row: row.oversubscribed, BUSY: is_busy_alone}  # fmt: skip
     marks = {meaning: [number for number, (row, _) in enumerate(found) if is_so(row)] for meaning, is_so in special.items()}
     return Series(line.name, [row.ranks for row, _ in found], *values, line.is_predicted, marks)
-
-
-def nodes_of(lines, most):
-    """The ranks of a node of the machines for which Lines are predicted, where there are several and fewer than `most`."""
-    nodes = {line.rows[0].runs[0].get("ranks_per_node") or 1 for line in lines if line.is_predicted}
-    return sorted(node for node in nodes if 1 < node < most)
 
 
 def ideals(lines, kind):
