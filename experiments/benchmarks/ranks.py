@@ -17,10 +17,9 @@ from gridgrad.experiments.benchmarks.rounds import CLOCKS
 from gridgrad.experiments.common.options import Parser, whole
 from gridgrad.experiments.common.problems import minibatch, own_block
 from gridgrad.nn import LOSSES, SGD
-from gridgrad.parallel import ProcessGrid, parallelize, train_step
+from gridgrad.parallel import Partition, ProcessGrid, parallelize, train_step
 from gridgrad.parallel.calibration.timing import core_seconds
 from gridgrad.parallel.job.run import run
-from gridgrad.parallel.placement.partition import Partition
 
 WARM_UP = 3  # steps
 

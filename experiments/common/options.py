@@ -15,8 +15,7 @@ from gridgrad.experiments.launching.start_ranks import slots
 from gridgrad.nn.arguments import did_you_mean
 from gridgrad.nn.files.whole_files import resolved
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel import parallelize, use_device
-from gridgrad.parallel.grid.process_grid import ProcessGrid, parse_grid
+from gridgrad.parallel import ProcessGrid, parallelize, parse_grid, use_device
 from gridgrad.parallel.job.run import UserError, launched_rank, one_line
 from gridgrad.parallel.sync.reduction import REDUCE_DTYPES, UPDATES
 

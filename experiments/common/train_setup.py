@@ -16,10 +16,9 @@ from gridgrad.experiments.common import checkpoints
 from gridgrad.experiments.common.options import check_writable, shares_of, user_input
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.run_changes import Handicap
-from gridgrad.nn import LOSSES, OPTIMIZERS, SoftmaxCrossEntropy, network_summary
+from gridgrad.nn import LOSSES, OPTIMIZERS, SoftmaxCrossEntropy, network_summary, parse_schedule
 from gridgrad.nn.device import NO_TF32
 from gridgrad.nn.files.whole_files import resolved
-from gridgrad.nn.optimizers import parse_schedule
 from gridgrad.parallel.calibration.this_machine import machine_of_job, memory_of_machine, memory_of_rank
 from gridgrad.parallel.choose.parallelize import ALTERNATIVES, PARTITIONS
 from gridgrad.parallel.choose.reductions import check_name

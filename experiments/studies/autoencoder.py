@@ -25,13 +25,11 @@ from gridgrad.datasets.views import Reconstruction
 from gridgrad.experiments.common import options as common
 from gridgrad.experiments.common import report, train_setup
 from gridgrad.experiments.common.options import Parser, add_data, check_writable, number, user_input, whole, whole_list
-from gridgrad.nn import MSE, SGD, Dropout, Linear, Sequential, Sigmoid, SoftmaxCrossEntropy, TiedAutoencoder
+from gridgrad.nn import MSE, SGD, Dropout, Linear, Sequential, Sigmoid, SoftmaxCrossEntropy, TiedAutoencoder, cosine
 from gridgrad.nn.device import to_device
-from gridgrad.nn.optimizers import cosine
 from gridgrad.nn.sequence import Chunk
-from gridgrad.parallel import READERS, evaluate, parallelize, train_step, use_device
+from gridgrad.parallel import READERS, N, evaluate, parallelize, train_step, use_device
 from gridgrad.parallel.job.run import on_root, run
-from gridgrad.parallel.placement.placements import N
 from gridgrad.parallel.placement.placer import Placer
 from gridgrad.parallel.training import minibatch_indices, steps_per_epoch
 from gridgrad.parallel.training.steps import check_finite

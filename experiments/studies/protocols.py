@@ -27,7 +27,7 @@ from gridgrad.nn.device import xp
 from gridgrad.nn.optimizers import SCHEDULES, parse_schedule
 from gridgrad.nn.random import permutation
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel import READERS, ProcessGrid, evaluate
+from gridgrad.parallel import READERS, ProcessGrid, distribute, evaluate
 from gridgrad.parallel.calibration.timing import times_in_turns
 from gridgrad.parallel.job.run import run, run_launcher
 from gridgrad.parallel.protocols import protocol_names
@@ -36,7 +36,6 @@ from gridgrad.parallel.protocols.server import ParameterServer
 from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
 from gridgrad.parallel.sync.power_sgd import UNCOMPRESSED_STEPS, CompressedSum
 from gridgrad.parallel.training import steps_per_epoch
-from gridgrad.parallel.training.distribute import distribute
 from gridgrad.parallel.training.steps import Diverged
 
 PROTOCOLS = (

@@ -18,8 +18,7 @@ from gridgrad import datasets
 from gridgrad.experiments.common import report, train_setup
 from gridgrad.experiments.common.options import Parser, add_data, check_writable, number, user_input, whole, whole_list
 from gridgrad.experiments.common.tables import lines, terminal
-from gridgrad.nn import LOSSES, Adam, Linear
-from gridgrad.nn.optimizers import cosine
+from gridgrad.nn import LOSSES, Adam, Linear, cosine
 from gridgrad.nn.zoo import network_names, pruning
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.partitioning import mt_kahypar
