@@ -170,8 +170,15 @@ class Finder:
             raise ValueError(f"{inputs.where}: rows of the shape {inputs.row_shape} have no column for a target; say y=")
         targets = self.array("y", y, path, arrays) if apart else inputs
         chosen = np.arange(targets.width) if apart else named("target", inputs, request.target or "-1")
-        x = Columns(inputs, f"{half}/x", of_inputs(inputs, request, () if apart else chosen))
-        return x, of_targets(targets, f"{half}/{'y' if apart else 'x'}", chosen, request.kind == "labels")
+        option, names = ("inputs", request.inputs) if request.inputs else ("drop", request.drop)
+        found, taken = named(option, inputs, names) if names else np.array([], int), () if apart else chosen
+        if len(both := np.intersect1d(found, taken)):
+            raise ValueError(f"{inputs.where}: {option}={names} names column {both[0]}, which is a target: say another target=")
+        found = found if request.inputs else np.setdiff1d(np.arange(inputs.width), [*found, *taken])
+        if not len(found):
+            raise ValueError(f"{inputs.where}: no column is left for the inputs: leave one out of target= or drop=")
+        y = of_targets(targets, f"{half}/{'y' if apart else 'x'}", chosen, request.kind == "labels")
+        return Columns(inputs, f"{half}/x", found), y
 
 
 def resolve(request, directory):
@@ -197,18 +204,6 @@ def resolve(request, directory):
         if (ours.array.width, ours.array.columns) != (theirs.array.width, theirs.array.columns):
             raise ValueError(f"{theirs.array.where}: for testing, its columns are not those of {ours.array.where}")
     return {"train": train, "test": test}, finder.paths
-
-
-def of_inputs(array, request, targets):
-    """The numbers of the columns that are inputs, which increase: those that are named, by default all except the targets."""
-    option, names = ("inputs", request.inputs) if request.inputs else ("drop", request.drop)
-    found = named(option, array, names) if names else np.array([], int)
-    if len(both := np.intersect1d(found, targets)):
-        raise ValueError(f"{array.where}: {option}={names} names column {both[0]}, which is a target: say another target=")
-    found = found if request.inputs else np.setdiff1d(np.arange(array.width), [*found, *targets])
-    if not len(found):
-        raise ValueError(f"{array.where}: no column is left for the inputs: leave one out of target= or drop=")
-    return found
 
 
 def named(option, array, names):

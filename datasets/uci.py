@@ -81,10 +81,14 @@ def unpacked(archive):
 
 
 def prepare_synthetic(directory, name):
-    """Make the synthetic samples, once."""
-    target = converted(directory, name)
+    """Make the samples, once: concentrations that jump every few minutes, and sensors that follow, saturate, and are noisy."""
+    target, rng = converted(directory, name), np.random.default_rng(0)
     if not target.exists():
-        write(target, *synthetic(SAMPLES), "synthetic")
+        jumps = np.arange(SAMPLES) // 10_000
+        y = rng.uniform(0, [300, 20], (jumps[-1] + 1, GASES))[jumps]  # ppm
+        response = y @ (rng.uniform(0.2, 1.0, (GASES, SENSORS)) * [[1 / 300], [1 / 20]])
+        x = 2000 + 3000 * response / (1 + response) + rng.normal(0, 20, (SAMPLES, SENSORS))
+        write(target, x, y, "synthetic")
 
 
 def load_ethylene(directory, dtype, name):
@@ -105,13 +109,3 @@ def write(path, x, y, source):
     fitted = dict(zip(("x_mean", "x_std", "y_mean", "y_std"), (*moments(x[~test]), *moments(y[~test]))))
     arrays = {"train/x": x[~test], "train/y": y[~test], "test/x": x[test], "test/y": y[test]}
     files.write(path, {name: array.astype(np.float32) for name, array in arrays.items()}, {"source": source} | fitted)
-
-
-def synthetic(samples, seed=0):
-    """(x, y): concentrations that jump every few minutes, and 16 sensors that follow them, saturate, and are noisy."""
-    rng = np.random.default_rng(seed)
-    jumps = np.arange(samples) // 10_000
-    levels = rng.uniform(0, [300, 20], (jumps[-1] + 1, GASES)) if samples else np.empty((1, GASES))  # ppm
-    y = levels[jumps]
-    response = y @ (rng.uniform(0.2, 1.0, (GASES, SENSORS)) * [[1 / 300], [1 / 20]])
-    return 2000 + 3000 * response / (1 + response) + rng.normal(0, 20, (samples, SENSORS)), y

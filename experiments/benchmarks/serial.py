@@ -41,15 +41,6 @@ CASES = {"steps": SERIAL, "best": SERIAL, "convolutions": SHAPES, "memory": MEMO
 WARM_UP_NET = StepCase("warm-up", "lenet5", (28, 28, 1), 10, 1)  # loads what the libraries keep for themselves
 
 
-def compared(cases, sides, args):
-    """Print the ratios of some cases. sides: a function that makes (ours, theirs, ..) of a case."""
-    for case, end in zip(progress(cases, "comparisons"), shares(in_minutes(args.minutes), [1] * len(cases))):
-        steps = sides(case)
-        print(json.dumps({case.name: ratios(steps, args.rounds, ROUND_SECONDS, end)}), flush=True)
-        del steps
-        gc.collect()  # layers and networks refer to each other, and the next case needs their memory
-
-
 def serial_steps(case, best=False):
     """(ours, theirs, ..): functions that do the work of a StepCase once each, on equal networks and data, after a check. best:
     two of theirs where there are images, with channels first and with channels last."""
@@ -199,7 +190,12 @@ def main():
     elif args.what in ("memory", "peer-memory"):
         print(json.dumps({case.name: memory(case, args.what == "peer-memory") for case in cases}))
     else:
-        compared(cases, conv_steps if args.what == "convolutions" else partial(serial_steps, best=args.what == "best"), args)
+        sides = conv_steps if args.what == "convolutions" else partial(serial_steps, best=args.what == "best")
+        for case, end in zip(progress(cases, "comparisons"), shares(in_minutes(args.minutes), [1] * len(cases))):
+            steps = sides(case)
+            print(json.dumps({case.name: ratios(steps, args.rounds, ROUND_SECONDS, end)}), flush=True)
+            del steps
+            gc.collect()  # layers and networks refer to each other, and the next case needs their memory
 
 
 if __name__ == "__main__":

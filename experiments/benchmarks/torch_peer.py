@@ -104,11 +104,10 @@ def layout(array, memory_format=torch.contiguous_format):
     return torch.from_numpy(array.transpose(0, 3, 1, 2).copy()).contiguous(memory_format=memory_format)
 
 
-def sgd(parameters):
-    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+SGD = partial(torch.optim.SGD, lr=0.01, momentum=0.9)
 
 
-def step(model, x, y, loss_name, memory_format=torch.contiguous_format, optimizer=sgd, place="cpu"):
+def step(model, x, y, loss_name, memory_format=torch.contiguous_format, optimizer=SGD, place="cpu"):
     """A function that does one training step on NumPy arrays x and y, by a device of PyTorch's, and returns the loss."""
     model = model.to(place, memory_format=memory_format)
     optimizer = optimizer(model.parameters())

@@ -142,7 +142,11 @@ def time_and_bytes(grid, step_seconds, read_seconds, peak):
     if gathered is None:
         return None
     everyone, seconds, reads, peaks = zip(*gathered)
-    slowest, ranks = slowest_rank(seconds), len(gathered)
+    ranks = len(gathered)
+    if len(set(map(len, seconds))) == 1:
+        slowest = np.max(np.array(seconds, np.float64), axis=0)
+    else:  # workers have taken unequally many turns: a mean, of the slowest one over the mean number of turns
+        slowest = np.array([max(map(sum, seconds)) * ranks / sum(map(len, seconds))])
     steps, table, communicate = max(sum(map(len, seconds)) / ranks, 1), [], 0.0
     for key in sorted(set().union(*everyone)):
         calls, sent, took = zip(*(records[key] for records in everyone if key in records))
@@ -178,14 +182,6 @@ def core_speed(grid, step_seconds, reference):
     seconds, references = (np.array(of, np.float64) for of in zip(*gathered))
     products = seconds.max(axis=0) / references.max(axis=0)
     return {"reference_seconds": float(median(references.flat)), "reference_products_per_step": float(median(products))}
-
-
-def slowest_rank(seconds):
-    """The seconds of each step, which is as slow as its slowest rank. seconds: a list for each rank. Where workers take
-    unequally many turns it is a mean: of the slowest rank, over the mean number of turns."""
-    if len(set(map(len, seconds))) == 1:
-        return np.max(np.array(seconds, np.float64), axis=0)
-    return np.array([max(map(sum, seconds)) * len(seconds) / sum(map(len, seconds))])
 
 
 def memory(net, optimizer, grid):

@@ -75,7 +75,10 @@ def play(job):
     ports, processes = {}, {}
     for i in range(job.hosts):
         ports[i + 1] = become(f"host{i}", i + 1)
-        processes[ADDRESS.format(i + 1)] = keep()
+        process = os.fork()  # one that does nothing, and keeps the host
+        while process == 0:
+            signal.pause()
+        processes[ADDRESS.format(i + 1)] = process
     ports[LAUNCHER] = become("launcher", LAUNCHER)
     for address, process in processes.items():
         (SHARED_MEMORY / address).write_text(str(process))
@@ -102,14 +105,6 @@ def become(name, last_byte):
     if done.returncode:
         raise OSError(f"the network of {name} can not be set up: ip says {done.stderr.strip()}")
     return end
-
-
-def keep():
-    """Start a process that does nothing on the host that this one is on now; returns its id."""
-    process = os.fork()
-    while process == 0:
-        signal.pause()
-    return process
 
 
 def launch(job, ssh):
