@@ -2,14 +2,12 @@
 
     python -m gridgrad.experiments.benchmarks.serial steps "lenet5, batch 64"
 
-| what           | prints {case: ..}                                                                                |
-|----------------|--------------------------------------------------------------------------------------------------|
-| `steps`        | ratios of training steps and inference, PyTorch as its users run it                              |
-| `best`         | the same with the faster of PyTorch's two layouts of images                                      |
-| `convolutions` | ratios of forward and backward of single convolutions, PyTorch with the faster layout            |
-| `memory`       | bytes of two training steps at the peak, above what the process held before; one case a process  |
-| `peer-memory`  | the same of PyTorch's network with the same layers                                               |
-| `limits`       | the BLAS of both sides, their rates of large products, and the rate of copying; without cases    |
+| what                    | prints {case: ..}                                                                              |
+|-------------------------|------------------------------------------------------------------------------------------------|
+| `steps`, `best`         | ratios of training steps and inference; `best`: the faster of PyTorch's two layouts of images  |
+| `convolutions`          | ratios of forward and backward of single convolutions, PyTorch with the faster layout          |
+| `memory`, `peer-memory` | bytes of two training steps of ours, of PyTorch at the peak, above what the process held before |
+| `limits`                | the BLAS of both sides, their rates of large products, and the rate of copying; without cases  |
 """
 
 import contextlib

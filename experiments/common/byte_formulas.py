@@ -44,13 +44,12 @@ def laugier_activations(batch_size, widths, batch, model, itemsize=4):
 
 
 def activations(batch_size, widths, plan, batch, model, itemsize=4):
-    """Bytes that all ranks together send along the model axis in one step. plan: "out", "in" or "redundant" for each layer, see
-    `parallel/plans/`. Between a layer with "out" and the next with "out" there is an all-gather in forward and a reduce-scatter
-    in backward; from "out" to "in" nothing moves; from "in" to "in" there is a reduce-scatter and then an all-gather; from "in"
-    to "out" both pairs. To "redundant" and from it, what is behind the sums of "in" is an all-gather in one direction; only
-    from "redundant" to "out" there is an all-reduce in backward. The network's outputs cost an all-to-all in each direction
-    after "out", a reduce-scatter and an all-gather after "in", and nothing after "redundant". The other arguments: see
-    `laugier_activations`."""
+    """Bytes that all ranks together send along the model axis in one step. plan: "out", "in" or "redundant" for each layer. The
+    other arguments: see `laugier_activations`."""
+    # Between a layer with "out" and the next with "out" there is an all-gather in forward and a reduce-scatter in backward;
+    # from "in" to "in" a reduce-scatter and then an all-gather; from "in" to "out" both pairs; from "out" to "in" nothing. To
+    # "redundant" and from it, an all-gather in one direction is behind the sums of "in"; only from "redundant" to "out" there
+    # is an all-reduce in backward. The outputs cost an all-to-all in each direction after "out", and a pair after "in".
     rows = Partition.even(batch_size, batch).sizes
     total = 0
     for width, first, second in zip(widths[1:-1], plan, plan[1:]):

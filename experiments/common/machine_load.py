@@ -4,8 +4,6 @@ A Watch reads the counters of the system at its start and at its end, in each ra
 ranks' own computing was for others. So ranks that share cores with each other do not count as others, nor does an MPI library
 that spins while it waits, nor do the processes that started the ranks, such as the switch between emulated hosts. Cores that
 the job may not use do not count at all.
-
-psutil tells the times of cores and processes, and files of Linux which limits hold back a job.
 """
 
 import os

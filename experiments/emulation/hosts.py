@@ -3,15 +3,11 @@
 Each host has a network, a name and a /dev/shm of its own, so ranks of different hosts talk TCP; they share the cores, the
 memory and the disk. `gridgrad launch --hosts 4` runs jobs so.
 
-| process                  | what it does                                                                                 |
-|--------------------------|----------------------------------------------------------------------------------------------|
-| this program             | waits, and passes the status on                                                              |
-| process 1 of a namespace | sets everything up, then is the switch between the hosts: `experiments/emulation/shaper.py` |
-| one a host               | keeps the host's namespaces; sleeps                                                          |
-| mpiexec                  | has a port of the switch too, and starts its proxies on the hosts through a stand-in for ssh |
-
-The hosts are Linux namespaces without names, each of which exists as long as a process runs in it. So nothing of a job has a
-name or a file outside, and all of it ends with process 1.
+This program waits, and passes the status on. Process 1 of a namespace sets everything up, and then is the switch between the
+hosts (`experiments/emulation/shaper.py`). On each host a process sleeps that keeps its namespaces. mpiexec has a port of the
+switch too, and starts its proxies on the hosts through a stand-in for ssh. The hosts are Linux namespaces without names, each
+of which exists as long as a process runs in it. So nothing of a job has a name or a file outside, and all of it ends with
+process 1.
 """
 
 import contextlib

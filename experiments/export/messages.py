@@ -4,16 +4,14 @@ as operations that require earlier ones, for formats that are graphs.
 In one round of a collective each of its ranks sends, receives, and waits for both. There are as many rounds, and as many bytes
 from each rank, as the table of collectives says (`parallel/grid/collectives.py`), whatever the collective is:
 
-| a collective                                     | its rounds                                                           |
-|--------------------------------------------------|----------------------------------------------------------------------|
-| whose messages are known, such as an exchange    | one, in which all messages travel; empty ones are left out           |
-| of log2(ranks) rounds                            | pairs of ranks exchange one block with the one half of the group     |
-|                                                  | away, then two with the one a quarter away, and so on: most bytes go |
-|                                                  | to neighbours (Thakur, Rabenseifner and Gropp 2005, of all-reduces)  |
-| of log2(ranks) rounds, rounded up                | in round k 2^k blocks to the rank 2^k away, in the last one the rest |
-|                                                  | (Bruck et al. 1997)                                                  |
-| of twice as many, such as an all-reduce          | the same, backwards and then forwards, each with half of the bytes   |
-| of any other number of rounds                    | a ring: as many bytes to the next rank in each of them               |
+| a collective                                  | its rounds                                                               |
+|-----------------------------------------------|--------------------------------------------------------------------------|
+| whose messages are known, such as an exchange | one, in which all messages travel; empty ones are left out               |
+| of log2(ranks) rounds                         | pairs exchange one block with the rank half of the group away, then two  |
+|                                               | with that a quarter away, and so on (Thakur et al. 2005, of all-reduces) |
+| of log2(ranks) rounds, rounded up             | in round k 2^k blocks to the rank 2^k away (Bruck et al. 1997)           |
+| of twice as many, such as an all-reduce       | the same, backwards and then forwards, each with half of the bytes       |
+| of any other number of rounds                 | a ring: as many bytes to the next rank in each of them                   |
 
 This is the order of an all-gather; reductions go backwards, which takes as long. Where the blocks of the ranks differ, each
 rank still sends its own bytes in total, in messages that are in proportion.

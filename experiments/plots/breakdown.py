@@ -1,24 +1,14 @@
 """Where the time of a step goes on each number of ranks, as in Figures 5.1 to 5.10 of Marques 2016, and how efficiently.
 
 A bar is the time of a step, the mean over the ranks, so that the parts add up. Convolutions are told apart where the runs were
-profiled. Below stand the efficiencies of the POP project (pop-coe.eu), of the time that is not reading:
-
-| efficiency             | ratio                                                                             |
-|------------------------|-----------------------------------------------------------------------------------|
-| load balance           | mean / largest computing time of a rank                                           |
-| communication          | largest computing time / elapsed                                                  |
-| parallel               | load balance x communication                                                      |
-| computation scaling    | computing time of all ranks together on the fewest ranks / on these, for a sample |
-| global                 | parallel x computation scaling                                                    |
+profiled. Below stand the efficiencies of the POP project (pop-coe.eu), of the time that is not reading; "computation scaling"
+is the computing time of all ranks together on the fewest ranks over that on these, for a sample.
 
 Of traces a bar is the mean step of one. Where one of them sums its gradients at once and another bucket by bucket, the part of
-the all-reduce that is hidden behind backward is told, on the rank that arrives last and so waits for no other:
-
-    hidden = (alone - exposed) / coverable, at most 1
-
-`alone` are the seconds of the blocking all-reduce, `exposed` those spent on buckets after backward. `coverable` is what
-backward could hide at best, if each bucket takes a share of `alone` in proportion to its bytes, and starts as soon as it is
-written and the one before it has arrived.
+the all-reduce that is hidden behind backward is told, on the rank that arrives last and so waits for no other: (alone -
+exposed) / coverable, at most 1. `alone` are the seconds of the blocking all-reduce, `exposed` those spent on buckets after
+backward. `coverable` is what backward could hide at best, if each bucket takes a share of `alone` in proportion to its bytes,
+and starts as soon as it is written and the one before it has arrived.
 """
 
 from collections import defaultdict
@@ -102,7 +92,7 @@ def parts(run, profiled):
 
 def efficiencies(run, scaling):
     """{efficiency: ratio} of a run. scaling: that of its computation."""
-    time, largest = run["time"], run["compute_max"]
+    time, largest = run["time"], run["compute_max"]  # the mean over the ranks, and the computing time of the slowest
     balance = time["compute"] / largest
     communication = largest / (time["compute"] + time["communicate"] + time["wait"])
     parallel = balance * communication

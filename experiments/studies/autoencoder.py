@@ -1,6 +1,5 @@
 """Train a stacked autoencoder on a process grid: greedy pre-training of one layer after another, then fine-tuning.
 
-    gridgrad study autoencoder --dataset mnist --widths 500,250
     mpiexec -n 4 gridgrad study autoencoder --dataset mnist --widths 500,250 --grid batch=2,model=2
 
 This is the network of Marques 2016, Appendix A: 784-500-250-10 for MNIST, sigmoids, and in each autoencoder one weight matrix
