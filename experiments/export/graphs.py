@@ -43,20 +43,16 @@ def write_goal(folder, actions, machine):
         for rank, of_rank in enumerate(actions):
             file.write(f"\nrank {rank} {{\n")
             for number, what, requires, _ in operations(of_rank, lists[rank]):
-                file.write(f"l{number}: {in_goal(what)}\n")
+                match what:
+                    case Compute():
+                        words = f"calc {round(what.seconds * NANOSECONDS)}"
+                    case Send():
+                        words = f"send {max(1, what.nbytes)}b to {what.receiver} tag {what.tag}"
+                    case Expect():
+                        words = f"recv {max(1, what.nbytes)}b from {what.sender} tag {what.tag}"
+                file.write(f"l{number}: {words}\n")
                 file.writelines(f"l{number} requires l{earlier}\n" for earlier in requires)
             file.write("}\n")
-
-
-def in_goal(what):
-    """An operation in GOAL."""
-    match what:
-        case Compute():
-            return f"calc {round(what.seconds * NANOSECONDS)}"
-        case Send():
-            return f"send {max(1, what.nbytes)}b to {what.receiver} tag {what.tag}"
-        case Expect():
-            return f"recv {max(1, what.nbytes)}b from {what.sender} tag {what.tag}"
 
 
 def write_chakra(folder, actions, machine):

@@ -150,7 +150,13 @@ def draw_traces(paths, look=looks.FITTING):
     spans, means = {}, {}
     for path, name in names_of(paths).items():
         ranks, spans[name] = timeline.read(path)
-        means[name] = parts_of_trace(path, ranks, spans[name])
+        sums, steps = defaultdict(float), len(timeline.steps_of(path, spans[name]))
+        for span in spans[name]:
+            sums[span["cat"] if span["cat"] in ("step", "waiting") else timeline.kind_of(span)] += span["dur"] / 1e6
+        communication = sums["communicate"] - sums["waiting"]  # which lies within collectives
+        found = {"reading": sums["read"], "communication": communication, "waiting": sums["waiting"] + sums["wait"]}
+        found = {COMPUTE: sums["step"] - sum(found.values())} | found
+        means[name] = {part: max(0.0, value) / steps / len(ranks) for part, value in found.items()}
     said = list(hidden_words(spans))
     figure, [[axes]] = looks.frame(1, 1, look.width or looks.COLUMN, looks.ROW_INCHES[1])
     totals = [f"{1e3 * sum(of_trace.values()):.3g} ms" for of_trace in means.values()]
@@ -159,17 +165,6 @@ def draw_traces(paths, look=looks.FITTING):
     axes.set_ylabel("ms a step, mean over ranks")
     legend = [(looks.patch(COLOURS[part]), part) for part in next(iter(means.values()))]
     return looks.finish(figure, look, legend, ["Means of the steps of each trace.", *said]), said
-
-
-def parts_of_trace(path, ranks, spans):
-    """{part: seconds} of a step, mean over ranks and steps."""
-    sums = defaultdict(float)
-    for span in spans:
-        sums[span["cat"] if span["cat"] in ("step", "waiting") else timeline.kind_of(span)] += span["dur"] / 1e6
-    found = {"reading": sums["read"], "communication": sums["communicate"] - sums["waiting"],  # which lies within collectives
-             "waiting": sums["waiting"] + sums["wait"]}  # fmt: skip
-    found = {COMPUTE: sums["step"] - sum(found.values())} | found
-    return {part: max(0.0, value) / len(timeline.steps_of(path, spans)) / len(ranks) for part, value in found.items()}
 
 
 def hidden_words(traces):

@@ -33,22 +33,16 @@ def read(paths):
             if separator:
                 table = pandas.read_csv(BytesIO(read_limited(path)), sep=separator, skipinitialspace=True)
             else:
-                table = pandas.DataFrame(rows_of_report(path))
+                is_jsonl = Path(path).suffix.lower() == ".jsonl"
+                content = [one for _, one in contents_of_lines(path)] if is_jsonl else content_of_file(path)
+                is_sweep = is_jsonl and content and isinstance(content[0], dict) and {"net", "P", "grid"} <= content[0].keys()
+                table = table_of_sweep(records.read(path)) if is_sweep else pandas.DataFrame(flat(content, {}))
         except ValueError as error:  # pandas, too, raises nothing else for what is no table
             raise ValueError(f"{path} is no table or report that can be drawn: {str(error).splitlines()[0]}") from None
         if table.empty:
             raise ValueError(f"{path} has no rows")
         found.append(table.assign(file=Path(path).stem))
     return pandas.concat(found, ignore_index=True)
-
-
-def rows_of_report(path):
-    """The rows of a .json or .jsonl file; of a sweep those of its tidy table."""
-    if Path(path).suffix.lower() != ".jsonl":
-        return list(flat(content_of_file(path), {}))
-    content = [one for _, one in contents_of_lines(path)]
-    is_sweep = bool(content) and isinstance(content[0], dict) and {"net", "P", "grid"} <= content[0].keys()
-    return table_of_sweep(records.read(path)) if is_sweep else list(flat(content, {}))
 
 
 def table_of_sweep(found):
@@ -114,17 +108,18 @@ def draw(table, x, ys, series=(), panel=None, log="", bars=(), labels=(), only=N
     table = table.dropna(subset=[x]).dropna(subset=ys, how="all")
     for name in (*ys, *bars):
         table = table.assign(**{name: pandas.to_numeric(table[name], errors="coerce")})
-    if log:
-        for name in [x] * ("x" in log) + list(ys) * ("y" in log):
-            if not pandas.api.types.is_numeric_dtype(table[name]):
-                raise ValueError(f"{name} has no logarithm: it is no number")
-            table = table[~(table[name] <= 0)]
+    for name in [x] * ("x" in log) + list(ys) * ("y" in log):
+        if not pandas.api.types.is_numeric_dtype(table[name]):
+            raise ValueError(f"{name} has no logarithm: it is no number")
+        table = table[~(table[name] <= 0)]
     if table[ys].isna().all(axis=None):
         raise ValueError(f"no row has a number for {' or '.join(ys)} beside {x}")
     panels = list(table.groupby(panel, sort=False)) if panel else [("", table)]
     if not 0 < len(panels) <= MOST_PANELS:
         raise ValueError(f"the column {panel} has {len(panels)} values, and a figure 1 to {MOST_PANELS} panels")
-    names = names_of(table, ys, series)
+    values = table[list(series)].astype(str).drop_duplicates().values.tolist() if series else [[]]
+    # {(value of each column of series, .., y): the name of the line}; the only line of a table has an empty one
+    names = {(*value, y): ", ".join([*value, *([y] if len(ys) > 1 else [])]) for value, y in product(values, ys)}
     if only and (unknown := set(only) - set(names.values())):
         raise ValueError(f"--only: there is no {' and no '.join(sorted(unknown))}: there are {'; '.join(names.values())}")
     found = []
@@ -135,12 +130,6 @@ def draw(table, x, ys, series=(), panel=None, log="", bars=(), labels=(), only=N
                 shown.append(series_of(rows[(cells == value).all(axis=1)], x, y, bars or (y, y), name))
         found.append(Panel((f"{panel}: {title}",) if panel else (), shown))
     return draw_panels(found, labels or (x, "\n".join(ys)), look, log=log)
-
-
-def names_of(table, ys, series):
-    """{(value of each column of series, .., y): the name of the line}; the only line of a table has an empty one."""
-    values = table[list(series)].astype(str).drop_duplicates().values.tolist() if series else [[]]
-    return {(*value, y): ", ".join([*value, *([y] if len(ys) > 1 else [])]) for value, y in product(values, ys)}
 
 
 def series_of(rows, x, y, bars, name):

@@ -24,9 +24,6 @@ MOST_ROWS = 64  # ranks of a trace that are drawn
 NARROWEST = 0.008  # inches of a box
 
 
-# ----- any trace: a row a rank
-
-
 def read(path):
     """({rank: its place in the grid, a text}, [the spans of the trace, dicts]); ValueError for a file that is no trace."""
     try:
@@ -87,7 +84,9 @@ def draw(path, steps=None, look=looks.FITTING):
         for kind, colour in KINDS.items():  # waiting lies on what waits, so it comes last
             height = (row + 0.24, 0.1) if kind == UNDER_WAY else (row - 0.32, 0.5)
             axes.broken_barh(boxes[rank, kind], height, facecolor=colour, lw=0)
-    places = varied(ranks)
+    places = {rank: dict(COORDINATE.findall(text)) for rank, text in ranks.items()}
+    several = [axis for axis in next(iter(places.values())) if len({place.get(axis) for place in places.values()}) > 1]
+    places = {rank: ", ".join(f"{axis} {of[axis]}" for axis in several if axis in of) for rank, of in places.items()}
     set_axes(axes, (end - begin) / 1e3, [f"rank {rank}" + f" ({places[rank]})" * bool(places[rank]) for rank in shown])
     axes.set_xlabel("time in milliseconds")
     for number in (number for number in known if first < number <= last):
@@ -105,13 +104,6 @@ def set_axes(axes, length, names):
     axes.set_yticks(range(len(names)), names, fontsize=looks.SMALL)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
-
-
-def varied(ranks):
-    """{rank: its coordinates along the axes of the grid that have several}. ranks: {rank: all coordinates, a text}."""
-    places = {rank: dict(COORDINATE.findall(text)) for rank, text in ranks.items()}
-    several = [axis for axis in next(iter(places.values()), {}) if len({place.get(axis) for place in places.values()}) > 1]
-    return {rank: ", ".join(f"{axis} {place[axis]}" for axis in several if axis in place) for rank, place in places.items()}
 
 
 # ----- the steps of a pipeline, as predicted and as measured
