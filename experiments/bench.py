@@ -324,8 +324,7 @@ def main():
         "left_out": sorted({case.name for case in cases if args.quick and case.large and args.only in case.name}),
         "limits": printed(args, "limits", end) or None, "ratios": {}, "memory": {},
     }  # fmt: skip
-    found = {name: [case for case in of_part if case in chosen] for name, (of_part, *_) in parts.items()}
-    found = {name: of_part for name, of_part in found.items() if of_part}
+    found = {name: mine for name, (of_part, *_) in parts.items() if (mine := [case for case in of_part if case in chosen])}
     ends = shares(end, [parts[name][1] for name in found])
     for i, ((name, of_part), part_end) in enumerate(zip(found.items(), ends), 1):
         left = max(0.0, end - time.monotonic()) / 60

@@ -53,19 +53,16 @@ class Switch:
         """Carry packets until there is something to read from the descriptor `stop`."""
         descriptors = [stop, *self.ports.values()]
         while True:
-            self._deliver()
+            while self.under_way and self.under_way[0][0] <= time.perf_counter():
+                *_, port, packet = heapq.heappop(self.under_way)
+                with contextlib.suppress(OSError):  # an interface that is down
+                    os.write(port, packet)
             wait = max(0.0, self.under_way[0][0] - time.perf_counter()) if self.under_way else None
             ready = select.select(descriptors, (), (), wait)[0]  # to the microsecond, as poll is not
             if stop in ready:
                 return
             for port in ready:
                 self._accept(port)
-
-    def _deliver(self):
-        while self.under_way and self.under_way[0][0] <= time.perf_counter():
-            *_, port, packet = heapq.heappop(self.under_way)
-            with contextlib.suppress(OSError):  # an interface that is down
-                os.write(port, packet)
 
     def _accept(self, source):
         """Take a packet from a port and compute when it arrives. IPv6 packets, which only look for routers, are dropped."""

@@ -53,7 +53,13 @@ def draw(panels, labels, look, words=(), log="", base=10, zero=False, shared=Fal
             axes.axvline(node, **NODE, zorder=1)
         for one in panel.series:
             draw_series(axes, one, styles[one.name])
-        fit(axes, [x for one in panel.series for x in one.x], everything if shared else panel.values, log, base, zero)
+        x, values = [x for one in panel.series for x in one.x], everything if shared else panel.values
+        if "x" in log and x:
+            looks.ranks_axis(axes, x) if len(set(x)) <= FEW else looks.log_axis(axes, x, which="x")
+        if "y" in log and values:
+            looks.log_axis(axes, values, base)
+        elif values and (zero or 0 <= min(values) < 0.5 * max(values)):
+            axes.set_ylim(0, 1.08 * max(values))
         looks.label(axes, *labels, *panel.title)
     return looks.finish(figure, look, legend_of(panels, styles), words)
 
@@ -71,16 +77,6 @@ def draw_series(axes, one, style):
     for meaning, places in ((meaning, places) for meaning, places in marks.items() if places):
         how = {"ls": "", "marker": style.marker, "ms": 4.5, "color": style.colour, "mew": 0.9} | MARKS.get(meaning, {})
         axes.plot([one.x[i] for i in places], [one.y[i] for i in places], **how, zorder=5, clip_on=False)
-
-
-def fit(axes, x, values, log, base, zero):
-    """The axes around what is drawn."""
-    if "x" in log and x:
-        looks.ranks_axis(axes, x) if len(set(x)) <= FEW else looks.log_axis(axes, x, which="x")
-    if "y" in log and values:
-        looks.log_axis(axes, values, base)
-    elif values and (zero or 0 <= min(values) < 0.5 * max(values)):
-        axes.set_ylim(0, 1.08 * max(values))
 
 
 def legend_of(panels, styles):

@@ -159,18 +159,6 @@ def options():
     return parser
 
 
-def ways_of(text, ranks):
-    """The names of the ways in the value of --ways. ValueError for others, and for ways that one rank can not go."""
-    if text is None:
-        return list(WAYS) if ranks > 1 else ["serial"]
-    for name in (names := list(dict.fromkeys(text.split(",")))):
-        if name not in WAYS:
-            raise ValueError(f"--ways {text}: there is no way '{name}': use {', '.join(WAYS)}")
-        if WAYS[name][0] and ranks == 1:
-            raise ValueError(f"--ways {text}: '{name}' is for several ranks: start at least 2")
-    return names
-
-
 def network(args, data, ranks):
     """(the serial network, the data in its shape); completes the options. ValueError if they do not fit the data. Networks such
     as VGG16 get the weights of He et al. (2015), which are larger than those of `nn`: without normalisation they hardly begin
@@ -192,7 +180,12 @@ def main():
     before = on_root(comm, lambda: report.earlier_results(args.out, (*PROBLEM, "ways"), "convergence", document))
     on_root(comm, lambda: datasets.prepare(args.dataset, args.data_dir))
     with user_input():
-        going = ways_of(args.ways, comm.size)
+        going = list(dict.fromkeys(args.ways.split(","))) if args.ways is not None else list(WAYS if comm.size > 1 else ["serial"])
+        for name in going:
+            if name not in WAYS:
+                raise ValueError(f"--ways {args.ways}: there is no way '{name}': use {', '.join(WAYS)}")
+            if WAYS[name][0] and comm.size == 1:
+                raise ValueError(f"--ways {args.ways}: '{name}' is for several ranks: start at least 2")
         serial, data = network(args, datasets.load(args.dataset, args.data_dir), comm.size)
         comms = {name: comm if WAYS[name][0] else MPI.COMM_SELF if comm.rank == 0 else None for name in going}
         trainings = {name: mine and ConvergenceTraining(name, args, serial, data, mine) for name, mine in comms.items()}
