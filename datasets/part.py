@@ -225,8 +225,8 @@ class Samples:
 
 
 class Made:
-    """An array whose samples are made when it is indexed: `make` gives those of some numbers, in any shape. Without it another
-    rank holds the samples."""
+    """An array whose samples are made when it is indexed: `make` gives those of some numbers; None if another rank holds
+    them."""
 
     def __init__(self, shape, dtype, make):
         self.shape, self.dtype, self.make = shape, np.dtype(dtype), make

@@ -245,8 +245,8 @@ def sample_shape(asked, inputs):
 
 
 def prepare(directory, name):
-    """Read all samples, once, and convert those that can not be mapped; by one process, before the others load. Returns (the
-    TableName, the halves of `resolve`, the path of the file that was written)."""
+    """Read all samples, once, and convert those that can not be mapped. Returns (the TableName, its halves, the path
+    written)."""
     request = parse(name)
     halves, paths = resolve(request, directory)
     names = partial(class_names, halves["train"][1], request.kind)
@@ -339,8 +339,8 @@ def survey(request, halves, names, arrays):
 
 def look(columns, arrays, chosen=None, channels=None):
     """(mean, deviation, different numbers, a fraction among them or None) of some columns; the last two only of a single one.
-    chosen: the samples that the first two are of, which increase; None for all. channels: their length. ValueError for a number
-    that is not finite or too large."""
+    chosen: the samples that the first two are of. channels: their length. ValueError for a number that is not finite or too
+    large."""
     numbers, fraction, start, count, channels = np.empty(0), None, 0, 0, channels or len(columns.chosen)
     mean, squares, least, most = (np.full(channels, value) for value in (0.0, 0.0, np.inf, -np.inf))
     for block in stored.slices(arrays[columns.place]):

@@ -122,8 +122,8 @@ def two_rank_ratios(case, rounds, steps, end):
 
 
 def job(ranks, program, case, steps, end, *more):
-    """[CPU seconds, seconds, core seconds] of a step in a job of `ranks.py` or, with seconds alone, of `torch_peer.py`.
-    OutOfTime if it has not ended by the moment `end`."""
+    """[CPU seconds, seconds, core seconds] of a step in a job of `ranks.py`, or NaN where the program has none. OutOfTime at
+    `end`."""
     words = [*as_module(f"benchmarks.{program}"), "--case", case.name, "--times", str(steps), *more]
     finished = mpiexec(ranks, words, timeout=seconds_until(end))
     if finished.status is None:
@@ -188,8 +188,8 @@ def printed(args, what, end, cases=(), env=None):
 
 
 def median_of(found, cases):
-    """{"cpu", "wall": round by round, the median ratio of all these cases}; None if one is missing. Cases beside which others
-    computed do not count; "marked" says how many these are."""
+    """{clock: round by round, the median ratio of these cases}; None if one is missing. Cases beside which others computed do
+    not count; "marked" says how many these are."""
     if not all(case.name in found for case in cases):
         return None
     quiet = [found[case.name] for case in cases if not found[case.name].get("busy")]
@@ -198,8 +198,8 @@ def median_of(found, cases):
 
 
 def row(ratios, bound):
-    """A row of the table of times. ratios: {"cpu", "wall": one a round} and marks, or None if they are missing. bound: of the
-    median of the first clock; None where nothing is promised."""
+    """A row of the table of times. ratios: of each clock, and marks, or None. bound: of the median of the first clock, or
+    None."""
     ratios = ratios or {}
     times = {clock: ratios[clock] for clock in CLOCKS if ratios.get(clock)}
     marks = {name: ratios[name] for name in ("busy", *MARKS) if ratios.get(name)}

@@ -41,8 +41,7 @@ def shares(end, weights):
 
 def quiet_rounds(sides, wanted, most, end=math.inf, calm=len):
     """([what the sides return in a round, an array], marks) until `wanted` rounds count, at most `most` and at least one. None
-    begins that would end after the moment `end`, or once a job is OutOfTime. A process that waits for its jobs has seen their
-    load. calm: says how many of these rounds count."""
+    begins that would end after the moment `end`, or once a job is OutOfTime. calm: says how many of these rounds count."""
     found, quiet = [], []
     for _ in range(most):
         start, watch = time.monotonic(), Watch()

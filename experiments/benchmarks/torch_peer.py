@@ -54,8 +54,7 @@ LocalResponseNorm = type("LocalResponseNorm", (OrFeatures, torch.nn.LocalRespons
 
 
 def windowed(make, layer, outside=0.0):
-    """The module with the window of one of our layers. make: a function of kernel, stride and padding. PyTorch pads both sides
-    by the same. Where ours does not, another call pads the module's input, with the value `outside`."""
+    """The module with the window of one of our layers. PyTorch pads both sides by the same; else its input is padded before."""
     window = layer.window
     (top, bottom), (left, right) = window.padding
     if (top, left) == (bottom, right):

@@ -63,14 +63,14 @@ def text_of(path):
 
 
 def core_seconds():
-    """{core: (seconds not busy, seconds stolen)} of the cores that this process may use; empty where that is not known. Nobody
-    knows for whom interrupts are: they often are this job's messages, so they are no work of others."""
+    """{core: (seconds not busy, seconds stolen)} of the cores that this process may use; empty where that is not known."""
     if not hasattr(os, "sched_getaffinity"):
         return {}
     mine, times = os.sched_getaffinity(0), psutil.cpu_times(percpu=True)
     online, whole = text_of(SYS / "devices/system/cpu/online").strip(), f"0-{len(times) - 1}" if len(times) > 1 else "0"
     if max(mine) >= len(times) or online not in ("", whole):  # psutil leaves out cores that are off, and tells no numbers
         return {}
+    # interrupts often are this job's messages, so they are no work of others
     return {core: (of.idle + of.iowait + of.irq + of.softirq, of.steal) for core, of in enumerate(times) if core in mine}
 
 
@@ -174,8 +174,7 @@ class MachineLoad:
 
 
 def load_of_job(comm, seen):
-    """The MachineLoad of all ranks of a job, that of the worst node; None if a rank knows nothing. Collective. seen: the
-    Counters of a Watch of this rank, or None."""
+    """The MachineLoad of the worst node of a job; None if a rank knows nothing. Collective. seen: of a Watch of this rank."""
     machines = comm.allgather(seen and seen.machine)
     if None in machines:
         return None

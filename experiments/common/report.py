@@ -132,8 +132,8 @@ def rows_of(p, dim, start, stop):
 
 
 def time_and_bytes(grid, step_seconds, read_seconds, peak):
-    """Seconds and bytes of a step, from what each rank measured over the same steps: a dict on rank 0. Collective.
-    step_seconds: of each step on this rank. read_seconds: of loading all minibatches. peak: bytes of memory."""
+    """Seconds and bytes of a step, a dict on rank 0. Collective. step_seconds: of each step. read_seconds: of all
+    minibatches."""
     # A step takes as long as its slowest rank. The rank that comes last to a collective waits for nobody: what the fastest rank
     # spends in it is its cost, what another spends beyond that is waiting. Both are means over the ranks that take part. Bytes
     # are those of all ranks; of sums in shared memory, where nothing is sent, those read from other ranks' buffers.
@@ -172,9 +172,8 @@ def time_and_bytes(grid, step_seconds, read_seconds, peak):
 
 
 def core_speed(grid, step_seconds, reference):
-    """Seconds of the reference product on these cores, and a step counted in such products: a dict on rank 0. Collective.
-    step_seconds: of each step on this rank. reference: of the product around each of them. None where no step was timed, or
-    ranks took different numbers of them. What slows down a core for a while slows down both: their ratio changes less."""
+    """Seconds of the reference product on these cores, and a step counted in such products, which changes less where cores are
+    slowed down: a dict on rank 0; None where no step was timed, or ranks took different numbers of them. Collective."""
     gathered = grid.gather((list(step_seconds), list(reference)))
     counts = {len(values) for pair in gathered or () for values in pair}
     if len(counts) != 1 or counts == {0}:
@@ -204,8 +203,7 @@ def overlap(net):
 
 
 def losses_of_all(grid, net, protocol, losses):
-    """The mean loss over each global minibatch, in the order of the steps: a list on rank 0. Collective. grid: of all workers.
-    losses: of the turns of this worker."""
+    """The mean loss over each global minibatch, a list on rank 0. Collective. losses: of the turns of this worker."""
     mine = list(zip(protocol.taken, losses, strict=True)) if net.grid.rank == 0 else []
     workers = grid.gather(mine)
     if workers is None:

@@ -180,8 +180,8 @@ def handicap(args, comm):
 
 
 def balance(args, serial, grid, placing):
-    """The Balance of several ranks, of a micro-batch, where --shares auto or --rebalance needs it; else None. Collective.
-    placing: the PlacementSpec for this ProcessGrid. ValueError if the network does not fit the memory."""
+    """The Balance of several ranks where --shares auto or --rebalance needs it; else None. Collective. ValueError for the
+    memory."""
     if grid.size == 1 or args.shares != AUTO and not args.rebalance:
         return None
     samples = -(-args.batch_size // (args.micro_batches or 1))
@@ -205,8 +205,8 @@ def make_loss(args, data):
 
 
 def placement_spec(args, sizes):
-    """(PlacementSpec of the options, what the planner considers beside plans along the axes). sizes: of the grid, None if the
-    planner chooses it. ValueError for options that do not go together."""
+    """(PlacementSpec of the options, what the planner considers beside plans along the axes). sizes: of the grid, if it is
+    named."""
     shares = shares_of(args.shares, sizes) if args.shares not in (None, AUTO) else None
     moving = args.shares == AUTO or args.rebalance
     if moving and args.plan and is_partition(args.plan):

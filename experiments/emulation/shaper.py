@@ -24,9 +24,8 @@ FRAME = 38  # bytes that Ethernet adds on the cable: addresses and type 14, chec
 
 
 def interface(name):
-    """Make a network interface in this process's network; returns the descriptor of its other end. Reading it gives an IP
-    packet that the interface sent, writing it one to receive, each behind its offload header. The interface is gone when the
-    descriptor is closed."""
+    """Make a network interface in this process's network; returns the descriptor of its other end, which gives and takes IP
+    packets, each behind its offload header. The interface is gone when the descriptor is closed."""
     end = os.open(DEVICE, os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(end, TUNSETIFF, struct.pack("16sH22x", name.encode(), TUN | NO_INFORMATION | OFFLOAD_HEADER))
     fcntl.ioctl(end, TUNSETOFFLOAD, CHECKSUMS | SEGMENTS)

@@ -56,8 +56,7 @@ def write_goal(folder, actions, machine):
 
 
 def write_chakra(folder, actions, machine):
-    """Write the trace of each rank and the groups into a folder. actions: of each rank, see `step_actions`. machine: a Machine;
-    the seconds of the actions have all that is needed of it. ValueError if the package mlc-chakra is not installed."""
+    """Write the trace of each rank and the groups into a folder, as `write_goal`. ValueError if mlc-chakra is not installed."""
     schema, encode = package()
     folder, lists = Path(folder), meetings(actions)
     groups = {tuple(range(len(actions))): ""}  # {ranks: name}; that of all ranks has none
@@ -70,8 +69,8 @@ def write_chakra(folder, actions, machine):
 
 
 def package():
-    """(the module of Chakra's schema, the function that writes a message with its length before it). ValueError, which says how
-    to install them, if they are not there or do not fit each other."""
+    """(the module of Chakra's schema, the function that writes a message). ValueError that says how to install what is
+    missing."""
     try:
         from google.protobuf.runtime_version import VersionError
 

@@ -31,7 +31,7 @@ WAIT = Compute("wait", 0.0)
 
 def meetings(actions):
     """For each rank, an iterator of the collectives that it takes part in, each as the list of the Collectives of its ranks.
-    actions: for each rank, the list of its actions. ValueError if ranks of a group do not enter the same collectives."""
+    ValueError if ranks of a group do not enter the same ones. actions: a list for each rank."""
     found, per_rank = defaultdict(list), []
     for of_rank in actions:
         numbers, mine = defaultdict(int), []
@@ -100,9 +100,8 @@ class Operation(NamedTuple):
 
 
 def operations(actions, lists, whole=()):
-    """Yield the Operations of a rank, in an order in which they can be done. After each round of a collective, and where a
-    message is received, a WAIT requires what is waited for; nothing waits for a Send. actions: see `step_actions`. lists: its
-    `meetings`. whole: the kinds of collectives that stay what they are."""
+    """Yield the Operations of a rank, in an order in which they can be done; nothing waits for a Send. lists: its `meetings`.
+    whole: the kinds of collectives that stay what they are."""
     numbers, last, expected = count(1), (), {}
     for one in actions:
         meeting = next(lists) if isinstance(one, Collective) else None

@@ -32,9 +32,8 @@ OPTIONS = (
 
 
 def write(folder, actions, machine, native=NATIVE):
-    """Write the traces, their list, hosts, platform and a script that replays them into a folder. actions: of each rank, see
-    `step_actions`. machine: a Machine. native: the kinds of collectives of all ranks that are left to SMPI. ValueError if a
-    message is too long for SMPI."""
+    """Write the traces, their list, hosts, platform and a script that replays them into a folder. actions: see `step_actions`.
+    native: the kinds of collectives of all ranks that are left to SMPI. ValueError if a message is too long for SMPI."""
     folder, ranks, lists = Path(folder), len(actions), meetings(actions)
     for rank, of_rank in enumerate(actions):
         write_text(folder / f"rank{rank}.txt", text(trace(rank, of_rank, lists[rank], ranks, machine, native)))
@@ -55,8 +54,7 @@ def command(ranks, machine):
 
 
 def replayed(folder, ranks, machine, timeout=600):
-    """Seconds of the step whose traces are in a folder, as SMPI simulates it, to a microsecond. timeout: seconds that the
-    simulation may take. ValueError if it does not come to an end."""
+    """Seconds of the step whose traces are in a folder, as SMPI simulates it. ValueError if that does not come to an end."""
     try:
         finished = subprocess.run(command(ranks, machine), cwd=folder, capture_output=True, text=True, timeout=timeout)
     except FileNotFoundError:

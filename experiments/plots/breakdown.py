@@ -168,8 +168,8 @@ def draw_traces(paths, look=looks.FITTING):
 
 
 def hidden_words(traces):
-    """Sentences about the all-reduce of traces that sum gradients bucket by bucket, beside one that sums them at once. traces:
-    {name: spans}."""
+    """Sentences about the all-reduce of traces, {name: spans}, that sum gradients bucket by bucket, beside one that does
+    not."""
     by_step = {name: gradient_steps(spans) for name, spans in traces.items()}
     plain = [name for name, steps in by_step.items() if steps and not any(s["flights"] for of in steps for s in of)]
     alone = min((median(min(s["blocking"] for s in of) for of in by_step[name]) for name in plain), default=None)

@@ -100,8 +100,7 @@ def check_columns(table, names):
 
 def draw(table, x, ys, series=(), panel=None, log="", bars=(), labels=(), only=None, look=looks.FITTING):
     """A figure of columns of a DataFrame: of rows of a line with the same x the median, with a bar over all of them. series,
-    panel: the columns that tell lines, and panels, apart. log: "x", "y", "x,y" or empty. bars: the columns of the ends of bars.
-    labels: of the axes. only: the names of the lines that are drawn. ValueError for what can not be drawn."""
+    panel: the columns that tell lines, and panels, apart. bars: those of the ends of bars. log: "x", "y", "x,y" or empty."""
     import pandas
 
     check_columns(table, [x, *ys, *series, *bars, *([panel] if panel else [])])

@@ -11,9 +11,8 @@ FEW = 20  # values of a logarithmic horizontal axis that get a mark each
 
 
 class Series(NamedTuple):
-    """A line: x, y, and low and high, the ends of bars, have a number for each point. name: of its entry in the legend, which
-    it has unless this is empty. is_predicted: dashed, without markers and bars. marks: {one of MARKS: the numbers of the points
-    that it is put on}."""
+    """A line: x, y, and low and high, the ends of bars, have a number for each point. Only those with a name are in the legend.
+    is_predicted: dashed, without markers and bars. marks: {one of MARKS: the numbers of the points that it is put on}."""
 
     name: str
     x: list
@@ -40,9 +39,8 @@ class Panel(NamedTuple):
 
 
 def draw(panels, labels, look, words=(), log="", base=10, zero=False, shared=False):
-    """The figure of some Panels. labels: of the axes. words: lines of the caption. log: has "x" and "y" for logarithmic axes.
-    base: of the numbers at that of y. zero: whether y begins at 0, which it also does where its values come near 0. shared:
-    whether all panels have the same y axis."""
+    """The figure of some Panels. log: has "x" and "y" for logarithmic axes. base: of the numbers at that of y. zero: whether y
+    begins at 0, which it also does where its values come near 0. shared: whether all panels have the same y axis."""
     figure, axes_of = looks.panels_of(len(panels), look.width)
     styles = looks.styles(one.name for panel in panels for one in panel.series)
     everything = [value for panel in panels for value in panel.values]

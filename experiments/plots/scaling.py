@@ -93,8 +93,7 @@ def series_of(line, kind):
 
 
 def ideals(lines, kind):
-    """The different ideal lines of Lines of a panel, each as [(ranks, value)]: from the first point of a Line on. Lines that
-    are compared with the same run on one rank have the same one."""
+    """The different ideal lines of Lines of a panel, each as [(ranks, value)]: from the first point of a Line on."""
     found = {}  # {value on one rank, to three digits, which are less than a line is wide: (the first Row, numbers of ranks)}
     for line in lines:
         rows = [row for row, _ in points_of(line, kind)]

@@ -121,8 +121,8 @@ class PipelineSteps(NamedTuple):
 
 
 def steps_shown(title, rows, updates, last=None):
-    """The PipelineSteps with `updates` updates of each rank, of which a synchronous pipeline has one in a step. rows: see
-    there. last: the number, from 0, of the last of these; by default they take the median time of all."""
+    """The PipelineSteps with `updates` updates of each rank, of which a synchronous pipeline has one in a step. last: the
+    number, from 0, of the last of these; by default they take the median time of all."""
     ends = [[place for place, event in enumerate(row) if event.instruction.op == "U"] for row in rows]
     if (count := min(map(len, ends), default=0)) < updates:
         raise ValueError(f"{title}: it shows less than {updates} updates of each rank")

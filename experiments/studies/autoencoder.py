@@ -39,9 +39,9 @@ RATE = 1e-6  # a learning rate with which no network diverges, however wide it i
 
 @dataclass
 class Stack:
-    """A stacked autoencoder. Its methods are collective, and call after_epoch(number of the epoch, its loss). widths: from the
-    input to the last hidden layer. settings: the options. placed: puts a serial network on the grid, without memory. state:
-    what the encoders have learned, on rank 0."""
+    """A stacked autoencoder. Its methods are collective, and call after_epoch(number of the epoch, its loss). widths: up to the
+    last hidden layer. placed: puts a serial network on the grid, without memory. state: what the encoders learned, on rank
+    0."""
 
     widths: list
     classes: int
@@ -126,9 +126,8 @@ def error_of(net, part, batch_size):
 
 
 class EncodedReader:
-    """The minibatches of a network that reproduces the outputs of an encoder on the same grid. reader: that of the encoder. The
-    samples are encoded anew for each minibatch, so that no rank stores them all. ValueError if the network's outputs lie
-    elsewhere than the encoder's, which are its targets."""
+    """The minibatches of a network that reproduces the outputs of an encoder on the same grid. The samples are encoded anew for
+    each minibatch, so that no rank stores them all."""
 
     def __init__(self, net, encoder, reader):
         if net.output != encoder.output:

@@ -160,14 +160,13 @@ def options():
 
 
 def network(args, data, ranks):
-    """(the serial network, the data in its shape); completes the options. ValueError if they do not fit the data. Networks such
-    as VGG16 get the weights of He et al. (2015), which are larger than those of `nn`: without normalisation they hardly begin
-    to learn in the first epoch otherwise."""
+    """(the serial network, the data in its shape); completes the options. ValueError if they do not fit the data."""
     if data.loss != "cross-entropy":
         raise ValueError(f"--dataset {args.dataset} has no classes, and so no accuracy: use another one, such as cifar10")
     train_setup.complete_samples(args, data)
     args.in_flight, args.evaluated = args.in_flight or ranks, min(args.evaluated, args.samples)
     serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed)
+    # the weights of He et al. (2015) are larger than those of `nn`: else such networks hardly learn in the first epoch
     for _, parameter in serial.parameters if args.net.startswith(network_names.VGG) else ():
         if parameter.name == "weight":
             parameter.value *= GAIN
@@ -180,7 +179,8 @@ def main():
     before = on_root(comm, lambda: report.earlier_results(args.out, (*PROBLEM, "ways"), "convergence", document))
     on_root(comm, lambda: datasets.prepare(args.dataset, args.data_dir))
     with user_input():
-        going = list(dict.fromkeys(args.ways.split(","))) if args.ways is not None else list(WAYS if comm.size > 1 else ["serial"])
+        everything = list(WAYS) if comm.size > 1 else ["serial"]
+        going = everything if args.ways is None else list(dict.fromkeys(args.ways.split(",")))
         for name in going:
             if name not in WAYS:
                 raise ValueError(f"--ways {args.ways}: there is no way '{name}': use {', '.join(WAYS)}")

@@ -171,9 +171,8 @@ def take(net, protocols, nets):
 
 
 def trained(problem, text, seconds, straggler):
-    """What is recorded of a training with the protocol of this name, a dict. straggler: the factor of the last worker, or 1.
-    history: rows of {"seconds": virtual, "samples" so far, "epoch", "score": of some test samples, "training_loss": the mean
-    since the row before}; the last row is after the protocol's `finish`. score: of all test samples, then."""
+    """What is recorded of a training with the protocol of this name, a dict. straggler: the factor of the last worker. The last
+    row of the history is after the protocol's `finish`."""
     args, data, history, protocols = problem.args, problem.data, [], [None] * problem.args.workers
     turns, trained_on, make = [], 0, maker(text)  # turns: (samples, loss) of those that have ended
     server_byte = seconds["update"] / (problem.serial.size * problem.serial.dtype.itemsize)

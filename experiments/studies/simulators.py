@@ -90,10 +90,9 @@ def grids(net, batch_size, ranks):
 
 
 def beside(net, asked, batch_size, machine):
-    """Seconds of a step `predicted` and `simulated` by SMPI, and their relative difference, a dict. ValueError if it can not be
-    replayed. Where that is not near, also what explains it: `as_messages`, the seconds of SMPI where all collectives are
-    messages; and predicted ones: `alone`, where nothing overlaps, `longest`, of the slowest rank, and, if the machine file has
-    measured collectives, `formula`, as `alone` but from latency and bandwidth."""
+    """Seconds of a step `predicted` and `simulated` by SMPI, and their relative difference, a dict. Where that is not near,
+    also `as_messages`, the seconds of SMPI where all collectives are messages; and predicted ones: `alone`, where nothing
+    overlaps, `longest`, of the slowest rank, and `formula`, as `alone` but without measured collectives."""
     predicted, alone, asked = prediction(net, asked, batch_size, machine)
     actions = step_actions(net, asked, batch_size, machine)
     found = {"ranks": len(actions), "predicted": rounded(predicted), "simulated": replayed(actions, machine)}
@@ -130,8 +129,7 @@ def replayed(actions, machine, native=simgrid.NATIVE):
 
 
 def collective(name, ranks, kind, nbytes):
-    """Seconds of one collective of all ranks, a dict: predicted, SMPI's own, and written as messages. name: of a machine file.
-    nbytes: of the whole array."""
+    """Seconds of one collective of all ranks, a dict: predicted, SMPI's own, and written as messages. nbytes: of the array."""
     machine, sent = machines.read(name), SENT[kind] * (nbytes // ranks) * (ranks - 1)
     group = GridDescription({MODEL: ranks}, None, machine.node["ranks"]).group(MODEL)
     actions = [[Collective(kind, kind, tuple(range(ranks)), place, sent)] for place in range(ranks)]
@@ -143,8 +141,7 @@ def collective(name, ranks, kind, nbytes):
 
 
 def measured_steps(path, machine):
-    """[what `beside` finds, with the measured seconds] of each point that a sweep has measured, and predicted for a Machine.
-    ValueError, before anything is simulated, if there is none."""
+    """[what `beside` finds, with the measured seconds] of each point that a sweep has measured and predicted for a Machine."""
     found, steps = records.read(path), []
     priced = {records.key_of(one): one for one in found if one.get("predicted") and one["machine"] == machine.name}
     timed = {records.key_of(row.runs[0]): row.seconds.value for row in rows_of(found) if row.seconds and not row.is_predicted}

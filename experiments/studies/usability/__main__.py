@@ -121,7 +121,7 @@ def added(source, base):
 
 def measure(statements, keywords=KEYWORDS):
     """The Halstead measures of these statements together (Table 3.7 of the thesis): distinct operators and operands, all of
-    them, and from these the effort in elementary mental discriminations, and the seconds at 18 of them a second."""
+    them, effort in elementary mental discriminations, and seconds at 18 of them a second."""
     symbols = [symbol for _, tokens in statements for symbol in classified(tokens, keywords)]
     operators = [text for is_operator, text in symbols if is_operator]
     operands = [text for is_operator, text in symbols if not is_operator]
