@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gridgrad.datasets import files, images
-from gridgrad.datasets.part import regression
+from gridgrad.datasets.part import MOMENTS, regression
 from gridgrad.nn.files import limits
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
@@ -167,5 +167,5 @@ def load_denoise(directory, dtype, name="denoise"):
     """The Dataset: the 256 noisy grey levels of a quarter to those without noise. Rows are mapped, not read."""
     path = converted(directory, name)
     train, test = (files.map_pair(path, half, *[((QUARTER,), np.uint8)] * 2) for half in ("train", "test"))
-    fitted = files.vectors(path, dict.fromkeys(("x_mean", "x_std", "y_mean", "y_std"), 1))
+    fitted = files.vectors(path, dict.fromkeys(MOMENTS, 1))
     return regression(name, train, test, "grey levels", dtype, fitted=fitted)

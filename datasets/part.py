@@ -8,6 +8,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
+MOMENTS = "x_mean", "x_std", "y_mean", "y_std"  # of a Part
+
 
 @dataclass
 class Part:
@@ -188,7 +190,7 @@ class Dataset:
     def description(self) -> dict[str, Any]:
         """What is kept with a trained network for `read_inputs`: text, numbers and lists. Take it before reshaping."""
         names = "name", "loss", "outputs", "units", "classes", "input_names", "target_names"
-        moments = {name: getattr(self.train, name) for name in ("x_mean", "x_std", "y_mean", "y_std")}
+        moments = {name: getattr(self.train, name) for name in MOMENTS}
         found = {name: value if value is None else np.asarray(value, np.float64).tolist() for name, value in moments.items()}
         return {name: getattr(self, name) for name in names} | {"sample_shape": list(self.sample_shape)} | found
 

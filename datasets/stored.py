@@ -16,7 +16,7 @@ import zipfile
 import zlib
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import islice
+from itertools import islice, starmap
 from tokenize import TokenError
 
 import h5py
@@ -233,8 +233,7 @@ class Text(Stored):
 
     def texts(self, columns):
         """Yields the words that each row has in some columns."""
-        for number, line in self.lines():
-            words = self.split(number, line)
+        for words in starmap(self.split, self.lines()):
             yield [words[column] for column in columns]
 
     def words(self, column, is_word, most):

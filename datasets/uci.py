@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from gridgrad.datasets import files
-from gridgrad.datasets.part import moments, regression
+from gridgrad.datasets.part import MOMENTS, moments, regression
 from gridgrad.datasets.stored import read_table
 from gridgrad.nn.files import limits
 from gridgrad.nn.files.whole_files import written_whole
@@ -95,7 +95,7 @@ def load_ethylene(directory, dtype, name):
     """The Dataset: 16 sensors to the concentrations of methane and ethylene (ppm). Rows are mapped, not read."""
     path = converted(directory, name)
     train, test = (files.map_pair(path, half, ((SENSORS,), np.float32), ((GASES,), np.float32)) for half in ("train", "test"))
-    fitted = files.vectors(path, {"x_mean": SENSORS, "x_std": SENSORS, "y_mean": GASES, "y_std": GASES})
+    fitted = files.vectors(path, dict(zip(MOMENTS, (SENSORS, SENSORS, GASES, GASES))))
     return regression(name, train, test, "ppm", dtype, name == "ethylene-synthetic", fitted)
 
 
@@ -106,6 +106,6 @@ def converted(directory, name):
 def write(path, x, y, source):
     """Split the samples into training and test rows, and write both with the moments of the training rows."""
     test = np.arange(len(x)) % 10 == 9
-    fitted = dict(zip(("x_mean", "x_std", "y_mean", "y_std"), (*moments(x[~test]), *moments(y[~test]))))
+    fitted = dict(zip(MOMENTS, (*moments(x[~test]), *moments(y[~test]))))
     arrays = {"train/x": x[~test], "train/y": y[~test], "test/x": x[test], "test/y": y[test]}
     files.write(path, {name: array.astype(np.float32) for name, array in arrays.items()}, {"source": source} | fitted)
