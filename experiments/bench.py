@@ -26,15 +26,7 @@ import numpy as np
 
 from gridgrad.experiments.benchmarks import gpu
 from gridgrad.experiments.benchmarks.cases import GPU, MEMORY, PYDTNN, SERIAL, SHAPES, TWO_RANKS
-from gridgrad.experiments.benchmarks.rounds import (
-    AGAIN,
-    CLOCKS,
-    OutOfTime,
-    in_minutes,
-    quiet_rounds,
-    seconds_until,
-    shares,
-)
+from gridgrad.experiments.benchmarks.rounds import AGAIN, CLOCKS, OutOfTime, in_minutes, quiet_rounds, shares
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.machine_load import QUIET
 from gridgrad.experiments.common.options import Parser, add_device, check_writable, number, user_input, whole
@@ -125,7 +117,7 @@ def job(ranks, program, case, steps, end, *more):
     """[CPU seconds, seconds, core seconds] of a step in a job of `ranks.py`, or NaN where the program has none. OutOfTime at
     `end`."""
     words = [*as_module(f"benchmarks.{program}"), "--case", case.name, "--times", str(steps), *more]
-    finished = mpiexec(ranks, words, timeout=seconds_until(end))
+    finished = mpiexec(ranks, words, timeout=max(0.1, end - time.monotonic()))
     if finished.status is None:
         raise OutOfTime(f"{program} on {case.name} has not ended in the time: try again when the machine is not busy")
     found = printed_json(finished, f"{program} on {case.name}")
@@ -145,7 +137,7 @@ def pydtnn_rows(args, cases, end, python):
 def pydtnn_job(python, case, end):
     """The same of PyDTNN, which has no core seconds."""
     words = ["-P", Path(__file__).parent / "benchmarks/pydtnn_peer.py", "--net", case.net, "--batch-size", case.batch_size]
-    found = json.loads(by_pydtnn(python, seconds_until(end), *words, "--steps", STEPS).splitlines()[-1])
+    found = json.loads(by_pydtnn(python, max(0.1, end - time.monotonic()), *words, "--steps", STEPS).splitlines()[-1])
     return [found["cpu_seconds"], found["seconds"], np.nan]
 
 
@@ -178,7 +170,8 @@ def printed(args, what, end, cases=(), env=None):
     words = [what, *(case.name for case in cases), "--rounds", str(args.rounds), "--minutes", str(minutes)]
     command = [sys.executable, *as_module("benchmarks.serial"), *words]
     try:
-        finished = subprocess.run(command, env=os.environ | (env or {}), stdout=subprocess.PIPE, timeout=seconds_until(end))
+        seconds = max(0.1, end - time.monotonic())
+        finished = subprocess.run(command, env=os.environ | (env or {}), stdout=subprocess.PIPE, timeout=seconds)
         if finished.returncode:
             raise UserError(f"{what} failed, see above")
         output = finished.stdout

@@ -27,11 +27,6 @@ def in_minutes(minutes):
     return time.monotonic() + 60 * minutes
 
 
-def seconds_until(end):
-    """How many seconds a job may take that has to end at this moment: at least a little."""
-    return max(0.1, end - time.monotonic())
-
-
 def shares(end, weights):
     """For each comparison, when it begins, the moment by which it should end: a part of the time left by its weight."""
     for number_, weight in enumerate(weights):

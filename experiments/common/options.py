@@ -174,9 +174,8 @@ def whole(least, most=2**63 - 1):
 def check_startable(ranks):
     """Raise ValueError for a job of more ranks than can be started from here."""
     if ranks > (most := max(MOST_STARTED, MOST_PER_SLOT * slots())):
-        raise ValueError(
-            f"{ranks} ranks are too many to start from here: at most {most}; explain and sweep --predict start none"
-        )
+        raise ValueError(f"{ranks} ranks are too many to start from here: at most {most}; explain and sweep --predict start "
+                         "none")  # fmt: skip
 
 
 def number(least=-inf, above=-inf, below=inf):

@@ -126,13 +126,10 @@ def draw(table, x, ys, series=(), panel=None, log="", bars=(), labels=(), only=N
         cells, shown = rows[list(series)].astype(str), []
         for (*value, y), name in names.items():
             if not only or name in only:
-                shown.append(series_of(rows[(cells == value).all(axis=1)], x, y, bars or (y, y), name))
+                low, high = bars or (y, y)  # the columns of the ends of bars
+                mine = rows[(cells == value).all(axis=1)].dropna(subset=[y])
+                of_x = mine.groupby(x, sort=mine[x].dtype.kind in "biuf")  # texts stay in their order
+                middle, ends = of_x[y].median(), (of_x[low].min(), of_x[high].max())
+                shown.append(Series(name, list(middle.index), list(middle), *map(list, ends)))
         found.append(Panel((f"{panel}: {title}",) if panel else (), shown))
     return draw_panels(found, labels or (x, "\n".join(ys)), look, log=log)
-
-
-def series_of(rows, x, y, bars, name):
-    """The Series of some rows. bars: the columns of the ends of bars."""
-    of_x = rows.dropna(subset=[y]).groupby(x, sort=rows[x].dtype.kind in "biuf")  # texts stay in their order
-    middle, low, high = of_x[y].median(), of_x[bars[0]].min(), of_x[bars[1]].max()
-    return Series(name, list(middle.index), list(middle), list(low), list(high))

@@ -60,10 +60,6 @@ class Stack:
         layers = [layer for inputs, hidden in pairwise(widths) for layer in (Linear(inputs, hidden), Sigmoid())]
         return self.placed(Sequential([*layers, *behind], self.settings.seed, self.settings.dtype, (widths[0],)))
 
-    def encoder(self, position):
-        """The encoders in front of that autoencoder, on the grid."""
-        return self.encoders(self.widths[: position + 1])
-
     def classifier(self):
         """The network that is fine-tuned, on the grid: all encoders, and a layer with an output for each class."""
         return self.encoders(self.widths, Linear(self.widths[-1], self.classes))
@@ -73,7 +69,7 @@ class Stack:
         for position in range(len(self.widths) - 1) if self.settings.pretrain_epochs else ():
             net = self.placed(self.autoencoder(position))
             if position:
-                EncodedReader(net, self.encoder(position), None)
+                EncodedReader(net, self.encoders(self.widths[: position + 1]), None)
         self.classifier()
 
     def pretrain(self, part, position, after_epoch):
@@ -81,7 +77,7 @@ class Stack:
         gc.collect()  # networks are in cycles of references, so that the last one may still be in memory
         net = self.placed(self.autoencoder(position, self.settings.corruption))
         if position:
-            encoder = self.encoder(position)
+            encoder = self.encoders(self.widths[: position + 1])  # those in front of it
             encoder.load_state_dict(self.state or None)
             reader = EncodedReader(net, encoder, READERS["each"](encoder, part))
         else:
