@@ -70,10 +70,10 @@ def compare(cases, args, end):
 def compared(case, torch, args, end):
     """The seconds, bytes and first losses of both sides, or of ours where `torch` is None, as far as they get till `end`."""
     gc.collect()  # layers and networks refer to each other, and this one needs their memory
-    pools, serial = device.memory_pools(), case.network()
-    for pool in pools:
+    for pool in device.memory_pools():
         pool.free_all_blocks()
-    before = sum(pool.total_bytes() for pool in pools)  # that they have taken from the GPU
+    held = lambda: sum(pool.total_bytes() for pool in device.memory_pools())  # noqa: E731 # bytes taken from the GPU
+    before, serial = held(), case.network()
     x, y = minibatch(serial.input_shape, case.outputs, case.batch_size, case.loss)
     with ProcessGrid(MPI.COMM_SELF, batch=1) as grid:
         net = parallelize(serial, grid)
@@ -98,8 +98,7 @@ def compared(case, torch, args, end):
             took = [(one(), time.perf_counter())[1] for _ in range(WARM_UP)]
             trials.append(partial(step_seconds, one, max(1, round(ROUND_SECONDS / (took[-1] - took[-2])))))
         turns, marks = quiet_rounds(trials, args.rounds, AGAIN * args.rounds, end)
-        sizes = {"ours": sum(pool.total_bytes() for pool in device.memory_pools()) - before}
-        sizes |= {"peer": torch.cuda.max_memory_allocated()} if torch else {}
+        sizes = {"ours": held() - before} | ({"peer": torch.cuda.max_memory_allocated()} if torch else {})
     found = {side: range_of([turn[i, 1] for turn in turns]) for i, side in enumerate(sides)}
     if torch:
         found["ratio"] = range_of([turn[0, 1] / turn[1, 1] for turn in turns])

@@ -110,25 +110,26 @@ def _of_row(found, work, axis, grid):
     """Yield the actions of one rank of a pipeline. work: the PipelineWork of the ranks beside it along the axis."""
     rank, route, machine = grid.coordinates[axis], found.schedule.route, work.machine
 
-    def received(instruction):
-        """Yield (rank, bytes, tag) of the messages of a RECV_F or RECV_B."""
-        sent = other_end(instruction)
+    def messages(instruction):
+        """Yield (other rank, bytes, tag) of the messages of a SEND or RECV."""
+        sends = instruction.op.startswith("SEND")
+        send = instruction if sends else other_end(instruction)
+        tag = 1 + 2 * (send.micro_batch * route.chunks + send.chunk) + (send.op == "SEND_B")
         for other in peers(route, rank, instruction):
-            if nbytes := work.sent.get((other, rank, sent.op, sent.chunk), 0):
-                yield grid.rank_beside(axis, other), nbytes, tag(sent, route)
+            ends = (rank, other) if sends else (other, rank)
+            if nbytes := work.sent.get((*ends, send.op, send.chunk), 0):
+                yield grid.rank_beside(axis, other), nbytes, tag
 
     for instruction, announced in with_announcements(found.schedule.rows[rank]):
-        yield from (Expect(*message) for one in announced for message in received(one))
+        yield from (Expect(*message) for one in announced for message in messages(one))
         op, chunk, _ = instruction
         copies = work.copies.get((rank, op, chunk), 0.0)
         if op.startswith("SEND"):
             if copies:
                 yield Compute(op, copies)
-            for other in peers(route, rank, instruction):
-                if nbytes := work.sent.get((rank, other, op, chunk), 0):
-                    yield Send(grid.rank_beside(axis, other), nbytes, tag(instruction, route))
+            yield from (Send(*message) for message in messages(instruction))
         elif op.startswith("RECV"):
-            yield from (Receive(*message) for message in received(instruction))
+            yield from (Receive(*message) for message in messages(instruction))
             if copies:
                 yield Compute(op, copies)
         elif op == "U":
@@ -141,8 +142,3 @@ def _of_row(found, work, axis, grid):
             yield from _of_works(held.works_of(op), grid, machine, work.itemsize)
             if op in "WB" and found.micro_batches > 1 and held.added:
                 yield Compute("add", held.added)
-
-
-def tag(send, route):
-    """The tag of what is sent in a SEND_F or SEND_B, from 1."""
-    return 1 + 2 * (send.micro_batch * route.chunks + send.chunk) + (send.op == "SEND_B")
