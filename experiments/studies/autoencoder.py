@@ -206,10 +206,7 @@ def made_up(inputs, classes, settings, steps):
 
 
 def options():
-    parser = Parser(
-        prog="study autoencoder",
-        description="How well does a stacked autoencoder train, and with which energy?",
-    )
+    parser = Parser(prog="study autoencoder", description="How well does a stacked autoencoder train, and with which energy?")
     add = parser.add_argument
     add_data(parser, "mnist", None, batch_size=64)
     add("--widths", type=whole_list, default="500,250", metavar="W,W,..", help="units of the hidden layers")
