@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike
 
 from gridgrad.datasets import cifar10, images, made_up, mnist, stored, table, uci
 from gridgrad.datasets.files import data_directory
-from gridgrad.datasets.part import Dataset, Part
+from gridgrad.datasets.part import MOMENTS, Dataset, Part
 from gridgrad.datasets.views import Augmented, hold_out
 
 Functions = tuple[Callable[..., Any], Callable[..., Dataset]]
@@ -91,9 +91,9 @@ def read_inputs(
     directory: str | PathLike[str] | None = None,
     dtype: DTypeLike = np.float32,
 ) -> Part:
-    """New samples for a network that was trained on other ones. One process calls it before the others do.
+    """New samples for a network that was trained on other ones; ValueError if they do not fit it. Raises what `prepare` does.
 
-    ValueError if they do not fit the network; else what is raised is said by `prepare`.
+    One process calls it before the others do.
 
     Parameters
     ----------
@@ -135,9 +135,7 @@ def read_inputs(
     if math.prod(x.shape[1:]) != math.prod(shape):
         raise ValueError(f"{name}: samples of the shape {x.shape[1:]}, and the network was trained on {shape}")
     x = x if x.shape[1:] == shape else x.reshape(len(x), *shape)
-    moments: dict[str, Any] = {
-        key: None if like[key] is None else np.array(like[key]) for key in ("x_mean", "x_std", "y_mean", "y_std")
-    }
+    moments: dict[str, Any] = {key: None if like[key] is None else np.array(like[key]) for key in MOMENTS}
     return Part(x, y, dtype=np.dtype(dtype), **moments)
 
 

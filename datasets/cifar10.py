@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gridgrad.datasets import files, images
-from gridgrad.datasets.part import regression
+from gridgrad.datasets.part import MOMENTS, regression
 from gridgrad.nn.files import limits
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
@@ -90,14 +90,14 @@ FORMS = [
 
 def prepare(directory, name="cifar10"):
     """Convert the published files to HDF5, once, and download them if need be."""
-    target, found = converted(directory), locate(directory)
-    if found is None:
+    target, folders = converted(directory), (directory / "cifar10", directory)
+    # an archive before a folder, since it can be checked
+    places = [(form, folder / name) for form in FORMS for name in (form.archive, form.folder) for folder in folders]
+    form, path = next((place for place in places if place[1].exists()), places[0])
+    if not path.exists():
         if target.exists():
             return
-        archive = directory / "cifar10" / FORMS[0].archive
-        files.download(URL, f"md5:{FORMS[0].checksum}", archive, "CIFAR-10")
-        found = FORMS[0], archive
-    form, path = found
+        files.download(URL, f"md5:{form.checksum}", path, "CIFAR-10")
     if path.is_dir() and (missing := [name for name in form.names if not (path / name).is_file()]):
         raise OSError(f"CIFAR-10: no file {path / missing[0]}; put it there, or move the folder away, and all are fetched anew")
     version = files.fingerprint(path, form.names) if path.is_dir() else files.fingerprint(path.parent, [path.name])
@@ -117,17 +117,6 @@ def load(directory, dtype, name="cifar10"):
 
 def converted(directory, name="cifar10"):
     return directory / "cifar10" / f"{name}.h5"
-
-
-def locate(directory):
-    """(form, path) of the published files, an archive before a folder, since it can be checked; or None."""
-    places = [
-        (form, folder / name)
-        for form in FORMS
-        for name in (form.archive, form.folder)
-        for folder in (directory / "cifar10", directory)
-    ]
-    return next((place for place in places if place[1].exists()), None)
 
 
 def read_archive(path, form):
@@ -178,5 +167,5 @@ def load_denoise(directory, dtype, name="denoise"):
     """The Dataset: the 256 noisy grey levels of a quarter to those without noise. Rows are mapped, not read."""
     path = converted(directory, name)
     train, test = (files.map_pair(path, half, *[((QUARTER,), np.uint8)] * 2) for half in ("train", "test"))
-    fitted = files.vectors(path, dict.fromkeys(("x_mean", "x_std", "y_mean", "y_std"), 1))
+    fitted = files.vectors(path, dict.fromkeys(MOMENTS, 1))
     return regression(name, train, test, "grey levels", dtype, fitted=fitted)

@@ -78,9 +78,6 @@ def download(url, checksum, target, what):
         ) from None
 
 
-# ----- converted files
-
-
 class DataNotWritten(NotWritten):
     """No file can be written to the folder of the data."""
 
@@ -91,10 +88,8 @@ class DataNotWritten(NotWritten):
 
 @contextlib.contextmanager
 def creating(path, arrays):
-    """An open HDF5 file to fill, with {name: (shape, type)} of arrays; it appears at `path` whole or not at all.
-
-    NotWritten, at once, if the disk has no room for the arrays, which may not fit the memory.
-    """
+    """An open HDF5 file to fill, with {name: (shape, type)} of arrays; it appears at `path` whole or not at all. NotWritten, at
+    once, if the disk has no room for the arrays, which may not fit the memory."""
     # earlier formats take no attributes above 64 KB, such as the names of many classes; nobody else knows the file that is made
     options = {"libver": "v110", "locking": False}
     try:

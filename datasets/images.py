@@ -135,9 +135,9 @@ def left_out(paths):
     counts = [f"{count} {ending}" for ending, count in endings.most_common(NAMED)]
     if len(endings) > NAMED:
         counts.append(f"{sum(count for _, count in endings.most_common()[NAMED:])} others")
-    outer = [f"files that are not taken: {', '.join(counts)}"] if counts else []
-    inner = [f"folders in classes that are not taken: {files.listed(folders, NAMED)}"] if folders else []
-    return "; ".join(outer + inner).encode(errors="backslashreplace").decode()
+    words = [f"files that are not taken: {', '.join(counts)}"] * bool(counts)
+    words += [f"folders in classes that are not taken: {files.listed(folders, NAMED)}"] * bool(folders)
+    return "; ".join(words).encode(errors="backslashreplace").decode()
 
 
 def chunks(folder, pairs, size, bar):
@@ -163,10 +163,8 @@ def refuse(damaged):
 
 
 def read(path, size, threads=1):
-    """The image, (size, size, 3) of uint8, or a text that names the file and says why there is none.
-
-    threads: how many decode images meanwhile; None for an image that needs more than its part of limits.BUDGET.
-    """
+    """The image, (size, size, 3) of uint8, or a text that names the file and says why there is none. threads: how many decode
+    images meanwhile; None for an image that needs more than its part of limits.BUDGET."""
     most = limits.BUDGET // 4  # pixels, of which each takes 4 bytes
     try:
         with open(path, "rb", opener=limits.ordinary) as file, Image.open(file, formats=FORMATS) as image:
@@ -197,9 +195,6 @@ def three_colours(image):
     return Image.fromarray(grey.astype(np.uint8)).convert("RGB")
 
 
-# ----- their conversion
-
-
 class ChannelMoments:
     """Mean and deviation of each channel over all pixels, added up in whole numbers: exact, however images are cut."""
 
@@ -221,10 +216,8 @@ class ChannelMoments:
 
 
 def write_images(path, source, classes, shape, halves, note=""):
-    """Write all images and labels, a chunk at a time, with the moments of the training images.
-
-    shape: of an image. halves: {"train" or "test": (number of images, iterable of (images, labels))}. note: of the Dataset.
-    """
+    """Write all images and labels, a chunk at a time, with the moments of the training images. shape: of an image. halves:
+    {"train" or "test": (number of images, iterable of (images, labels))}. note: of the Dataset."""
     moments = ChannelMoments(shape[-1])
     arrays = {f"{half}/x": ((count, *shape), np.uint8) for half, (count, _) in halves.items()}
     arrays |= {f"{half}/y": ((count,), np.int32) for half, (count, _) in halves.items()}

@@ -8,18 +8,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-
-@dataclass
-class Hollow:
-    """The shape of an array that another rank holds."""
-
-    shape: tuple
-
-    def __len__(self):
-        return self.shape[0]
-
-    def reshape(self, *shape):
-        return Hollow(shape)
+MOMENTS = "x_mean", "x_std", "y_mean", "y_std"  # of a Part
 
 
 @dataclass
@@ -96,7 +85,7 @@ class Part:
 
     def outline(self) -> "Part":
         """The description of samples that another rank reads: everything except the numbers."""
-        x, y = (cast(np.ndarray, Hollow(array.shape)) for array in (self.x, self.y))
+        x, y = (cast(np.ndarray, Made(array.shape, array.dtype, None)) for array in (self.x, self.y))
         return replace(self, x=x, y=y)
 
     @property
@@ -201,16 +190,14 @@ class Dataset:
     def description(self) -> dict[str, Any]:
         """What is kept with a trained network for `read_inputs`: text, numbers and lists. Take it before reshaping."""
         names = "name", "loss", "outputs", "units", "classes", "input_names", "target_names"
-        moments = {name: getattr(self.train, name) for name in ("x_mean", "x_std", "y_mean", "y_std")}
+        moments = {name: getattr(self.train, name) for name in MOMENTS}
         found = {name: value if value is None else np.asarray(value, np.float64).tolist() for name, value in moments.items()}
         return {name: getattr(self, name) for name in names} | {"sample_shape": list(self.sample_shape)} | found
 
 
 class Samples:
     """Some rows and columns of a mapped array, as an array of samples: indexing reads what is asked for, and little more.
-
-    columns: the numbers, in a row, of those of a sample, which has this shape. chosen: of the rows, or None for all.
-    """
+    columns: the numbers, in a row, of those of a sample, which has this shape. chosen: of the rows, or None for all."""
 
     def __init__(self, array, columns, shape, chosen=None):
         self.array, self.columns, self.chosen = array.reshape(len(array), -1), columns, chosen
@@ -240,7 +227,8 @@ class Samples:
 
 
 class Made:
-    """An array whose samples are made when it is indexed: `make` gives those of some numbers, in any shape."""
+    """An array whose samples are made when it is indexed: `make` gives those of some numbers; None if another rank holds
+    them."""
 
     def __init__(self, shape, dtype, make):
         self.shape, self.dtype, self.make = shape, np.dtype(dtype), make

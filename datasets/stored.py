@@ -16,7 +16,7 @@ import zipfile
 import zlib
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import islice
+from itertools import islice, starmap
 from tokenize import TokenError
 
 import h5py
@@ -46,9 +46,7 @@ UNNAMED = "a sample (add names=yes if it names the columns)"
 
 class Stored:
     """An array in a file, `where` for messages; `count` gives the number of its rows, and `read` yields some rows at a time.
-
-    map: the array itself, mapped, or None. columns: their names, or None. note: what was guessed, for the user.
-    """
+    map: the array itself, mapped, or None. columns: their names, or None. note: what was guessed, for the user."""
 
     def __init__(self, where, row_shape, dtype, count, read=None, map=None, columns=None, note=""):
         self.where, self.row_shape, self.dtype, self.count, self.read = where, row_shape, dtype, count, read
@@ -213,14 +211,9 @@ def hyperslabs(path, name, words):
             yield data.asstr("utf-8", "replace")[some].astype(str) if words else data[some]
 
 
-# ----- tables in texts
-
-
 class Text(Stored):
-    """A table in a text file, read some lines at a time, and searched line by line where one is wrong.
-
-    delimiter: between the columns, None for white space. skip: lines in front. head: the words of the first samples.
-    """
+    """A table in a text file, read some lines at a time, and searched line by line where one is wrong. delimiter: between the
+    columns, None for white space. skip: lines in front. head: the words of the first samples."""
 
     def __init__(self, path, delimiter, width, columns=None, skip=0, head=(), note=""):
         count = lambda: sum(1 for _ in self.lines())  # noqa: E731
@@ -240,8 +233,7 @@ class Text(Stored):
 
     def texts(self, columns):
         """Yields the words that each row has in some columns."""
-        for number, line in self.lines():
-            words = self.split(number, line)
+        for words in starmap(self.split, self.lines()):
             yield [words[column] for column in columns]
 
     def words(self, column, is_word, most):
@@ -258,9 +250,7 @@ class Text(Stored):
 
     def blocks(self, needed=None, labels=None, most=None):
         """Yields rows as float64, (rows, width), `most` of them at most. ValueError, with the line, for one that is wrong.
-
-        needed: the numbers of the columns that are read; the others become 0. labels: {column: {word: label}}.
-        """
+        needed: the numbers of the columns that are read; the others become 0. labels: {column: {word: label}}."""
         unread = [column for column in range(self.width) if needed is not None and column not in needed]
         readers = {column: words.__getitem__ for column, words in (labels or {}).items()} | dict.fromkeys(unread, lambda _: 0.0)
         line, rows = self.skip, 0

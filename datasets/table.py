@@ -26,10 +26,16 @@ from gridgrad.nn.random import permutation
 PREFIX = "table:"
 NAME = f"{PREFIX}FILE[,OPTION=..]"
 SHARE = 0.2  # of the samples that are for testing
-WORDS = {"kind": ("labels", "values"), "names": ("yes", "no")}  # of which an option has one
 BEHIND = r"(?=,\w+=|\Z)"  # what is behind a word
 ENDING = f"(?:{'|'.join(map(re.escape, stored.FORMATS))}){BEHIND}"  # of a path, which may hold what looks like an option
 SIZE = "[1-9][0-9]{0,9}"
+FORMS = {  # of options: what their values are, in words, and what makes values of the texts
+    "kind": ("labels|values", "labels or values", str),
+    "names": ("yes|no", "yes or no", str),
+    "seed": ("[0-9]{1,18}", "a whole number of at least 0", int),
+    "shape": (f"{SIZE}(x{SIZE}x{SIZE})?", "HEIGHTxWIDTHxCHANNELS or FEATURES, such as 28x28x1",
+              lambda text: tuple(map(int, text.split("x")))),
+}  # fmt: skip
 OF_NEW = "file", "names", "x", "y"  # what the name of a table says of new samples; the rest is as in training
 READING = 3  # of this way to read them: a file that was converted in another way is not used
 SHOWN = 8  # names in a message
@@ -78,21 +84,14 @@ def options(text):
         option, _, value = word.partition("=")
         if option not in OPTIONS or option in found or not value:
             raise ValueError(f"'{word}' is unknown, empty or said twice: the options are {', '.join(OPTIONS)}")
-        if value not in WORDS.get(option, [value]):
-            raise ValueError(f"{option} must be {' or '.join(WORDS[option])}, not '{value}'")
-        found[option] = value
+        form, words, make = FORMS.get(option, (None, "", str))
+        if form and not re.fullmatch(form, value, re.ASCII):
+            raise ValueError(f"{option} must be {words}, not '{value}'")
+        found[option] = make(value)
         if option == "test" and (share := number(value)) is not None:
             if not 0 < share < 1:
                 raise ValueError(f"test must be a share above 0 and below 1, an array or a file, not {value}")
             found[option] = share
-        if option == "seed":
-            if not re.fullmatch("[0-9]{1,18}", value, re.ASCII):
-                raise ValueError(f"seed must be a whole number of at least 0, not '{value}'")
-            found[option] = int(value)
-        if option == "shape":
-            if not re.fullmatch(f"{SIZE}(x{SIZE}x{SIZE})?", value, re.ASCII):
-                raise ValueError(f"shape must be HEIGHTxWIDTHxCHANNELS or FEATURES, such as 28x28x1, not '{value}'")
-            found[option] = tuple(map(int, value.split("x")))
     if "inputs" in found and "drop" in found:
         raise ValueError("inputs names the columns that are left by drop: leave one of them out")
     if "target" in found and "y" in found:
@@ -102,15 +101,10 @@ def options(text):
     return found
 
 
-# ----- which columns of which arrays
-
-
 @dataclass(frozen=True)
 class Columns:
-    """Some columns, by number, of a stored array, whose rows are converted to the HDF5 dataset `place`.
-
-    words: tells what is the name of a class, if it is a column with such names; else None.
-    """
+    """Some columns, by number, of a stored array, whose rows are converted to the HDF5 dataset `place`. words: tells what is
+    the name of a class, if it is a column with such names; else None."""
 
     array: stored.Stored
     place: str
@@ -176,8 +170,15 @@ class Finder:
             raise ValueError(f"{inputs.where}: rows of the shape {inputs.row_shape} have no column for a target; say y=")
         targets = self.array("y", y, path, arrays) if apart else inputs
         chosen = np.arange(targets.width) if apart else named("target", inputs, request.target or "-1")
-        x = Columns(inputs, f"{half}/x", of_inputs(inputs, request, () if apart else chosen))
-        return x, of_targets(targets, f"{half}/{'y' if apart else 'x'}", chosen, request.kind == "labels")
+        option, names = ("inputs", request.inputs) if request.inputs else ("drop", request.drop)
+        found, taken = named(option, inputs, names) if names else np.array([], int), () if apart else chosen
+        if len(both := np.intersect1d(found, taken)):
+            raise ValueError(f"{inputs.where}: {option}={names} names column {both[0]}, which is a target: say another target=")
+        found = found if request.inputs else np.setdiff1d(np.arange(inputs.width), [*found, *taken])
+        if not len(found):
+            raise ValueError(f"{inputs.where}: no column is left for the inputs: leave one out of target= or drop=")
+        y = of_targets(targets, f"{half}/{'y' if apart else 'x'}", chosen, request.kind == "labels")
+        return Columns(inputs, f"{half}/x", found), y
 
 
 def resolve(request, directory):
@@ -203,18 +204,6 @@ def resolve(request, directory):
         if (ours.array.width, ours.array.columns) != (theirs.array.width, theirs.array.columns):
             raise ValueError(f"{theirs.array.where}: for testing, its columns are not those of {ours.array.where}")
     return {"train": train, "test": test}, finder.paths
-
-
-def of_inputs(array, request, targets):
-    """The numbers of the columns that are inputs, which increase: those that are named, by default all except the targets."""
-    option, names = ("inputs", request.inputs) if request.inputs else ("drop", request.drop)
-    found = named(option, array, names) if names else np.array([], int)
-    if len(both := np.intersect1d(found, targets)):
-        raise ValueError(f"{array.where}: {option}={names} names column {both[0]}, which is a target: say another target=")
-    found = found if request.inputs else np.setdiff1d(np.arange(array.width), [*found, *targets])
-    if not len(found):
-        raise ValueError(f"{array.where}: no column is left for the inputs: leave one out of target= or drop=")
-    return found
 
 
 def named(option, array, names):
@@ -256,10 +245,8 @@ def sample_shape(asked, inputs):
 
 
 def prepare(directory, name):
-    """Read all samples, once, and convert those that can not be mapped; by one process, before the others load.
-
-    Returns (the TableName, the halves of `resolve`, the path of the file that was written).
-    """
+    """Read all samples, once, and convert those that can not be mapped. Returns (the TableName, its halves, the path
+    written)."""
     request = parse(name)
     halves, paths = resolve(request, directory)
     names = partial(class_names, halves["train"][1], request.kind)
@@ -268,9 +255,7 @@ def prepare(directory, name):
 
 def converted(directory, key, halves, paths, find_names, examine):
     """The path of the HDF5 file with the arrays that can not be mapped where they lie, and what `examine` finds in all arrays.
-
-    key: tells this from other ways to read the files at `paths`. find_names: gives the names of classes, if they are words.
-    """
+    key: tells this from other ways to read the files at `paths`. find_names: gives the names of classes, if they are words."""
     digest = hashlib.sha256(os.fsencode(" ".join(map(str, [READING, *paths, key])))).hexdigest()[:16]
     short = re.sub("[^\\w.-]", "_", paths[0].stem, flags=re.ASCII)[:100]  # file systems have a limit, and not all take any byte
     target, version = directory / "tables" / f"{short}-{digest}.h5", files.fingerprint("", paths)
@@ -354,10 +339,8 @@ def survey(request, halves, names, arrays):
 
 def look(columns, arrays, chosen=None, channels=None):
     """(mean, deviation, different numbers, a fraction among them or None) of some columns; the last two only of a single one.
-
-    chosen: the samples that the first two are of, which increase; None for all. channels: their length. ValueError for a number
-    that is not finite or too large.
-    """
+    chosen: the samples that the first two are of. channels: their length. ValueError for a number that is not finite or too
+    large."""
     numbers, fraction, start, count, channels = np.empty(0), None, 0, 0, channels or len(columns.chosen)
     mean, squares, least, most = (np.full(channels, value) for value in (0.0, 0.0, np.inf, -np.inf))
     for block in stored.slices(arrays[columns.place]):
@@ -387,10 +370,8 @@ def look(columns, arrays, chosen=None, channels=None):
 
 
 def count_classes(targets, numbers, fraction, kind, samples, names):
-    """The number of classes, or 0 if the targets are values: labels are 0 to K-1, with two samples or more on average.
-
-    kind: as the user says, or None. names: of the classes if they are words.
-    """
+    """The number of classes, or 0 if the targets are values: labels are 0 to K-1, with two samples or more on average. kind: as
+    the user says, or None. names: of the classes if they are words."""
     count, where, several = len(numbers), targets.in_words(), len(targets.chosen) > 1
     if several and kind == "labels":
         raise ValueError(f"{where}: labels are one column; choose it with target=")
@@ -401,12 +382,11 @@ def count_classes(targets, numbers, fraction, kind, samples, names):
     if names:
         few = f"{len(names)} different words for {samples} samples"
         raise ValueError(f"{where}: {few} are no classes: say kind=labels if they are, or another target=")
+    reason = f"there are {count} different ones from {numbers[0]:g} to {numbers[-1]:g}"
     if fraction is not None:
         reason = f"{fraction:g} is no whole number"
     elif count > MOST_CLASSES:
         reason = f"there are more than {MOST_CLASSES} different numbers"
-    else:
-        reason = f"there are {count} different ones from {numbers[0]:g} to {numbers[-1]:g}"
     if kind == "labels":
         raise ValueError(f"{where}: labels are the numbers 0 to K-1, all of which occur, but {reason}; number them so")
     raise ValueError(f"{where}: whole numbers that are no labels 0 to K-1 with several samples each: {reason}; say "
@@ -417,9 +397,6 @@ def check_labels(targets, numbers, classes):
     """ValueError if there are other numbers than the labels of so many classes."""
     if classes and len(others := np.setdiff1d(numbers, np.arange(classes))):
         raise ValueError(f"{targets.in_words()}: {others[0]:g} is none of the labels 0 to {classes - 1} to train on")
-
-
-# ----- the data set
 
 
 def load(directory, dtype, name):
@@ -500,8 +477,8 @@ def new_samples(directory, name, like):
             check_labels(columns, look(columns, arrays)[2], len(names or ()) if columns is targets else 0)
         return {}
 
-    key = f"new {name} {of_x} {of_y} {like['classes']}"
-    maps = mapped(converted(directory, key, {"new": half}, finder.paths, lambda: like["classes"], examine), {"new": half})
+    key, halves = f"new {name} {of_x} {of_y} {like['classes']}", {"new": half}
+    maps = mapped(converted(directory, key, halves, finder.paths, lambda: like["classes"], examine), halves)
     shape = tuple(like["sample_shape"]) if len(inputs) == math.prod(like["sample_shape"]) else inputs.shape
     samples = Samples(maps["x"], inputs, shape)
     if isinstance(array, stored.Text):

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from gridgrad.datasets import files
-from gridgrad.datasets.part import moments, regression
+from gridgrad.datasets.part import MOMENTS, moments, regression
 from gridgrad.datasets.stored import read_table
 from gridgrad.nn.files import limits
 from gridgrad.nn.files.whole_files import written_whole
@@ -81,17 +81,21 @@ def unpacked(archive):
 
 
 def prepare_synthetic(directory, name):
-    """Make the synthetic samples, once."""
-    target = converted(directory, name)
+    """Make the samples, once: concentrations that jump every few minutes, and sensors that follow, saturate, and are noisy."""
+    target, rng = converted(directory, name), np.random.default_rng(0)
     if not target.exists():
-        write(target, *synthetic(SAMPLES), "synthetic")
+        jumps = np.arange(SAMPLES) // 10_000
+        y = rng.uniform(0, [300, 20], (jumps[-1] + 1, GASES))[jumps]  # ppm
+        response = y @ (rng.uniform(0.2, 1.0, (GASES, SENSORS)) * [[1 / 300], [1 / 20]])
+        x = 2000 + 3000 * response / (1 + response) + rng.normal(0, 20, (SAMPLES, SENSORS))
+        write(target, x, y, "synthetic")
 
 
 def load_ethylene(directory, dtype, name):
     """The Dataset: 16 sensors to the concentrations of methane and ethylene (ppm). Rows are mapped, not read."""
     path = converted(directory, name)
     train, test = (files.map_pair(path, half, ((SENSORS,), np.float32), ((GASES,), np.float32)) for half in ("train", "test"))
-    fitted = files.vectors(path, {"x_mean": SENSORS, "x_std": SENSORS, "y_mean": GASES, "y_std": GASES})
+    fitted = files.vectors(path, dict(zip(MOMENTS, (SENSORS, SENSORS, GASES, GASES))))
     return regression(name, train, test, "ppm", dtype, name == "ethylene-synthetic", fitted)
 
 
@@ -102,16 +106,6 @@ def converted(directory, name):
 def write(path, x, y, source):
     """Split the samples into training and test rows, and write both with the moments of the training rows."""
     test = np.arange(len(x)) % 10 == 9
-    fitted = dict(zip(("x_mean", "x_std", "y_mean", "y_std"), (*moments(x[~test]), *moments(y[~test]))))
+    fitted = dict(zip(MOMENTS, (*moments(x[~test]), *moments(y[~test]))))
     arrays = {"train/x": x[~test], "train/y": y[~test], "test/x": x[test], "test/y": y[test]}
     files.write(path, {name: array.astype(np.float32) for name, array in arrays.items()}, {"source": source} | fitted)
-
-
-def synthetic(samples, seed=0):
-    """(x, y): concentrations that jump every few minutes, and 16 sensors that follow them, saturate, and are noisy."""
-    rng = np.random.default_rng(seed)
-    jumps = np.arange(samples) // 10_000
-    levels = rng.uniform(0, [300, 20], (jumps[-1] + 1, GASES)) if samples else np.empty((1, GASES))  # ppm
-    y = levels[jumps]
-    response = y @ (rng.uniform(0.2, 1.0, (GASES, SENSORS)) * [[1 / 300], [1 / 20]])
-    return 2000 + 3000 * response / (1 + response) + rng.normal(0, 20, (samples, SENSORS)), y

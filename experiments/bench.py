@@ -7,11 +7,9 @@
 Processes of one thread are `benchmarks/serial.py`, jobs of ranks `benchmarks/ranks.py`; the others' side is in
 `torch_peer.py` and `pydtnn_peer.py`. With `--device` nothing of this runs, but steps on a GPU: `benchmarks/gpu.py`.
 
-Every figure of time is a ratio of two times that were measured alternately: the median over the rounds, and their spread. In
-serial comparisons it is the time that the processor worked, since there is one thread, and the time that passed beside it.
-Rounds in which others compute on the machine are made again and do not count; where there is none without, the comparison is
-not judged. The run ends after `--minutes`, also on a busy machine: comparisons then have fewer rounds or are missing, and the
-table says so. Writes DIR/bench.json and DIR/bench.md.
+Every figure of time is a ratio of two times that were measured alternately: the median over the rounds, and their spread; how
+rounds count is in `benchmarks/rounds.py`. The run ends after `--minutes`, also on a busy machine: comparisons then have fewer
+rounds or are missing, and the table says so.
 """
 
 import json
@@ -28,12 +26,12 @@ import numpy as np
 
 from gridgrad.experiments.benchmarks import gpu
 from gridgrad.experiments.benchmarks.cases import GPU, MEMORY, PYDTNN, SERIAL, SHAPES, TWO_RANKS
-from gridgrad.experiments.benchmarks.rounds import AGAIN, CLOCKS, OutOfTime, in_minutes, quiet_rounds, seconds_until, shares
+from gridgrad.experiments.benchmarks.rounds import AGAIN, CLOCKS, OutOfTime, in_minutes, quiet_rounds, shares
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.machine_load import QUIET
 from gridgrad.experiments.common.options import Parser, add_device, check_writable, number, user_input, whole
 from gridgrad.experiments.common.programs import as_module
-from gridgrad.experiments.common.tables import counted, lines, range_of, terminal, titled
+from gridgrad.experiments.common.tables import counted, range_of, terminal
 from gridgrad.experiments.launching.start_ranks import mpiexec, printed_json, slots
 from gridgrad.parallel.job.run import UserError, one_line, run, run_launcher
 
@@ -55,10 +53,17 @@ PAGE = """\
 
 Written by `make bench`. Ratios of time, below 1 is faster: the median over the rounds and their spread. Serial
 comparisons count the time that the processor worked (CPU time), others the time that passed; one thread a rank.
+{about}
+| what | CPU time | wall time | bound | |
+|---|---|---|---|---|
 """
-OF_MEMORY = """\
+PAGE_OF_MEMORY = """
 Peak memory of two training steps, above what the process held before the network was made: the interpreter and
-the libraries, loaded and warmed up, do not count."""
+the libraries, loaded and warmed up, do not count.
+
+| what | gridgrad, MiB | PyTorch, MiB | ratio | bound | |
+|---|---|---|---|---|---|
+"""
 
 
 def serial_rows(args, cases, end):
@@ -109,10 +114,10 @@ def two_rank_ratios(case, rounds, steps, end):
 
 
 def job(ranks, program, case, steps, end, *more):
-    """[CPU seconds, seconds, core seconds] of a step in a job of `ranks.py` or, with seconds alone, of `torch_peer.py`.
-    OutOfTime if it has not ended by the moment `end`."""
+    """[CPU seconds, seconds, core seconds] of a step in a job of `ranks.py`, or NaN where the program has none. OutOfTime at
+    `end`."""
     words = [*as_module(f"benchmarks.{program}"), "--case", case.name, "--times", str(steps), *more]
-    finished = mpiexec(ranks, words, timeout=seconds_until(end))
+    finished = mpiexec(ranks, words, timeout=max(0.1, end - time.monotonic()))
     if finished.status is None:
         raise OutOfTime(f"{program} on {case.name} has not ended in the time: try again when the machine is not busy")
     found = printed_json(finished, f"{program} on {case.name}")
@@ -122,23 +127,22 @@ def job(ranks, program, case, steps, end, *more):
 def pydtnn_rows(args, cases, end, python):
     rows = {}
     for case, case_end in zip(cases, shares(end, [1] * len(cases))):
-        sides = [partial(job, 1, "ranks", case, STEPS, case_end), partial(pydtnn_job, case, python, case_end)]
+        sides = partial(job, 1, "ranks", case, STEPS, case_end), partial(pydtnn_job, python, case, case_end)
         turns, marks = quiet_rounds(sides, args.rounds, AGAIN * args.rounds, case_end)
         ratios = {clock: [float(turn[0, i] / turn[1, i]) for turn in turns] for i, clock in enumerate(CLOCKS)}
         rows[f"serial / PyDTNN: {case.name}"] = row(ratios | marks, case.bound)
     return rows
 
 
-def pydtnn_job(case, python, end):
-    """The same of a step of PyDTNN as `job` of one of ours, in a process of its own."""
-    peer = Path(__file__).parent / "benchmarks/pydtnn_peer.py"
-    words = ["-P", peer, "--net", case.net, "--batch-size", case.batch_size, "--steps", STEPS]
-    found = json.loads(by_pydtnn(python, seconds_until(end), *words))
+def pydtnn_job(python, case, end):
+    """The same of PyDTNN, which has no core seconds."""
+    words = ["-P", Path(__file__).parent / "benchmarks/pydtnn_peer.py", "--net", case.net, "--batch-size", case.batch_size]
+    found = json.loads(by_pydtnn(python, max(0.1, end - time.monotonic()), *words, "--steps", STEPS).splitlines()[-1])
     return [found["cpu_seconds"], found["seconds"], np.nan]
 
 
 def by_pydtnn(python, seconds, *arguments):
-    """The last line that a run of PyDTNN's interpreter prints. OutOfTime if it has not ended after so many seconds."""
+    """What a run of PyDTNN's interpreter prints. Raises OutOfTime if it has not ended after so many seconds."""
     advice = f"PyDTNN does not run in {python}, see `make peers`"
     try:
         finished = subprocess.run([str(python), *map(str, arguments)], capture_output=True, text=True, timeout=seconds)
@@ -148,7 +152,7 @@ def by_pydtnn(python, seconds, *arguments):
         raise UserError(f"{advice}: {one_line(error)}") from None
     if finished.returncode:
         raise UserError(f"{advice}: {(finished.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
-    return finished.stdout.splitlines()[-1]
+    return finished.stdout
 
 
 def memory_rows(args, cases, end):
@@ -166,7 +170,8 @@ def printed(args, what, end, cases=(), env=None):
     words = [what, *(case.name for case in cases), "--rounds", str(args.rounds), "--minutes", str(minutes)]
     command = [sys.executable, *as_module("benchmarks.serial"), *words]
     try:
-        finished = subprocess.run(command, env=os.environ | (env or {}), stdout=subprocess.PIPE, timeout=seconds_until(end))
+        seconds = max(0.1, end - time.monotonic())
+        finished = subprocess.run(command, env=os.environ | (env or {}), stdout=subprocess.PIPE, timeout=seconds)
         if finished.returncode:
             raise UserError(f"{what} failed, see above")
         output = finished.stdout
@@ -175,12 +180,9 @@ def printed(args, what, end, cases=(), env=None):
     return {name: found for line in output.split(b"\n")[:-1] for name, found in json.loads(line).items()}
 
 
-# ----- rows and the page
-
-
 def median_of(found, cases):
-    """{"cpu", "wall": round by round, the median ratio of all these cases}; None if one is missing. Cases beside which others
-    computed do not count; "marked" says how many these are."""
+    """{clock: round by round, the median ratio of these cases}; None if one is missing. Cases beside which others computed do
+    not count; "marked" says how many these are."""
     if not all(case.name in found for case in cases):
         return None
     quiet = [found[case.name] for case in cases if not found[case.name].get("busy")]
@@ -189,8 +191,8 @@ def median_of(found, cases):
 
 
 def row(ratios, bound):
-    """A row of the table of times. ratios: {"cpu", "wall": one a round} and marks, or None if they are missing. bound: of the
-    median of the first clock; None where nothing is promised."""
+    """A row of the table of times. ratios: of each clock, and marks, or None. bound: of the median of the first clock, or
+    None."""
     ratios = ratios or {}
     times = {clock: ratios[clock] for clock in CLOCKS if ratios.get(clock)}
     marks = {name: ratios[name] for name in ("busy", *MARKS) if ratios.get(name)}
@@ -200,10 +202,15 @@ def row(ratios, bound):
 
 def table(results):
     """The results as Markdown."""
-    times = [time_cells(name, found, results["rounds"]) for name, found in results["ratios"].items()]
-    memory = [memory_cells(*item) for item in results["memory"].items()]
-    of_times = f"\n{lines(times)}\n" if times else ""
-    return PAGE + "\n".join([*about(results), ""]) + of_times + titled(OF_MEMORY, memory)
+    text = PAGE.format(about="\n".join(about(results)) + "\n")
+    text += "".join(time_line(name, found, results["rounds"]) for name, found in results["ratios"].items())
+    text += PAGE_OF_MEMORY if results["memory"] else ""
+    for name, found in results["memory"].items():
+        sides = [found.get(side) for side in ("ours", "peer")]
+        ratio, bound = None if None in sides else sides[0] / sides[1], found["bound"]
+        cells = [*("-" if side is None else f"{side / 2**20:.0f}" for side in sides), ratio_text(ratio), ratio_text(bound)]
+        text += f"| {name} | {' | '.join(cells)} | {verdict(ratio, bound)} |\n"
+    return text
 
 
 def about(results):
@@ -215,8 +222,8 @@ def about(results):
         for name, side in (("gridgrad", limits["ours"]), ("PyTorch", limits["peer"])):
             yield f"Large float32 products by {name}: {side['flops'] / 1e9:.0f} GFLOP/s on one thread ({side['blas']})."
         yield f"Copying a large array reads and writes {limits['copy'] / 1e9:.1f} GB/s."
-    yield ("PyTorch is run as its users run it; at its best, glibc's malloc is told to keep the pages of large arrays, "
-           "and images\nhave their channels first or last, whichever is faster.")  # fmt: skip
+    yield "PyTorch is run as its users run it; at its best, glibc's malloc is told to keep the pages of large arrays, "\
+          "and images\nhave their channels first or last, whichever is faster."  # fmt: skip
     pydtnn = results["pydtnn"]
     yield f"PyDTNN {pydtnn}, in the faster of its layouts." if pydtnn else "PyDTNN: skipped, needs Python 3.13."
     if busy is None:
@@ -227,25 +234,20 @@ def about(results):
         yield from wrap(f"A quick run of {results['rounds']} rounds, without: {'; '.join(results['left_out'])}.", 124)
 
 
-def time_cells(name, found, rounds):
-    """The cells of a `row` in a run of so many rounds."""
+def time_line(name, found, rounds):
+    """The line of a `row` in a run of so many rounds."""
     spreads = [found.get(clock) for clock in CLOCKS]
-    cpu, wall = (of and f"{of['median']:.3f} ({of['min']:.3f} to {of['max']:.3f})" for of in spreads)
+    cells = [f"{of['median']:.3f} ({of['min']:.3f} to {of['max']:.3f})" if of else "-" for of in spreads]
     first = next((of["median"] for of in spreads if of), None)
     words = [f"**not judged**: {found['busy']}" if found.get("busy") else verdict(first, found["bound"])]
     if 0 < found["rounds"] < rounds:
         words.append(f"{found['rounds']} of {rounds} rounds in the time")
     words += [f"{counted(found[mark], thing)} {why}" for mark, (thing, why) in MARKS.items() if found.get(mark)]
-    bound = found["bound"] and f"{found['bound']:.3f}"
-    return {"what": name, "CPU time": cpu, "wall time": wall, "bound": bound, "": ", ".join(filter(None, words))}
+    return f"| {name} | {' | '.join(cells)} | {ratio_text(found['bound'])} | {', '.join(filter(None, words))} |\n"
 
 
-def memory_cells(name, found):
-    sides = [found.get(side) for side in ("ours", "peer")]
-    ratio = None if None in sides else sides[0] / sides[1]
-    ours, peer = (side and f"{side / 2**20:.0f}" for side in sides)
-    return {"what": name, "gridgrad, MiB": ours, "PyTorch, MiB": peer, "ratio": ratio and f"{ratio:.3f}",
-            "bound": found["bound"] and f"{found['bound']:.3f}", "": verdict(ratio, found["bound"])}  # fmt: skip
+def ratio_text(ratio):
+    return "-" if ratio is None else f"{ratio:.3f}"
 
 
 def verdict(ratio, bound):
@@ -261,12 +263,12 @@ def options():
     add("--rounds", type=whole(1), default=9, help="rounds of each comparison, in each of which every side is timed")
     add("--only", default="", metavar="TEXT", help="compare only what has TEXT in its name ('%(default)s': all)")
     add("--quick", action="store_true", help="leave out what takes long: large networks and images")
-    add("--minutes", type=number(least=0), default=15.0, metavar="M", help="stop after about so many minutes, if need be with "
-        "fewer rounds")  # fmt: skip
-    add("--out", default="results", metavar="DIR", help="folder for bench.json and bench.md; with --device, DIR/gpu.json or "
-        "FILE.json")  # fmt: skip
-    python = f"interpreter that has PyDTNN; default: {PYTHON} if it is there, else PyDTNN is skipped"
-    add("--pydtnn", metavar="PATH", help=python)
+    words = "stop after about so many minutes, if need be with fewer rounds"
+    add("--minutes", type=number(least=0), default=15.0, metavar="M", help=words)
+    words = "folder for bench.json and bench.md; with --device, DIR/gpu.json or FILE.json"
+    add("--out", default="results", metavar="DIR", help=words)
+    words = f"interpreter that has PyDTNN; default: {PYTHON} if it is there, else PyDTNN is skipped"
+    add("--pydtnn", metavar="PATH", help=words)
     add_device(parser)
     return parser
 
@@ -296,23 +298,26 @@ def main():
         import torch
     except ImportError:
         raise UserError("PyTorch is not installed here: run `make bench`, which installs it") from None
-    python = args.pydtnn or (PYTHON if PYTHON.exists() else None)
+    python, pydtnn = args.pydtnn or (PYTHON if PYTHON.exists() else None), None
+    if python:  # the import is tried, too: without an MPI library PyDTNN 3.11 is there but does not load
+        words = "import pydtnn.model, importlib.metadata as m; print(m.version('pydtnn'))"
+        pydtnn = by_pydtnn(python, 60, "-c", words).splitlines()[-1]
     parts = {  # {name: (what is compared, its share of the time in minutes of a whole run, what measures it)}
-        "serial": (SERIAL, 7.5, serial_rows), "conv": (SHAPES, 2.5, conv_rows), "rank": (TWO_RANKS, 4.0, rank_rows),
-        "pydtnn": (PYDTNN if python else [], 1.0, partial(pydtnn_rows, python=python)), "memory": (MEMORY, 1.2, memory_rows),
-    }  # fmt: skip
+        "serial": (SERIAL, 7.5, serial_rows),
+        "conv": (SHAPES, 2.5, conv_rows),
+        "rank": (TWO_RANKS, 4.0, rank_rows),
+        "pydtnn": (PYDTNN if python else [], 1.0, partial(pydtnn_rows, python=python)),
+        "memory": (MEMORY, 1.2, memory_rows),
+    }
     cases = [case for of_part, *_ in parts.values() for case in of_part]
     chosen = selected(cases, args)
-    # The import is tried as well: without an MPI library PyDTNN 3.11 is there but does not load.
-    version = "import pydtnn.model, importlib.metadata as m; print(m.version('pydtnn'))"
     results = {
-        "versions": report.versions(), "torch": torch.__version__, "pydtnn": python and by_pydtnn(python, 60, "-c", version),
+        "versions": report.versions(), "torch": torch.__version__, "pydtnn": pydtnn,
         "slots": slots(), "busy_cores": report.busy_cores(), "rounds": args.rounds,
         "left_out": sorted({case.name for case in cases if args.quick and case.large and args.only in case.name}),
         "limits": printed(args, "limits", end) or None, "ratios": {}, "memory": {},
     }  # fmt: skip
-    found = {name: [case for case in of_part if case in chosen] for name, (of_part, *_) in parts.items()}
-    found = {name: of_part for name, of_part in found.items() if of_part}
+    found = {name: mine for name, (of_part, *_) in parts.items() if (mine := [case for case in of_part if case in chosen])}
     ends = shares(end, [parts[name][1] for name in found])
     for i, ((name, of_part), part_end) in enumerate(zip(found.items(), ends), 1):
         left = max(0.0, end - time.monotonic()) / 60

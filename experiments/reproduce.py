@@ -23,10 +23,9 @@ import sys
 import time
 from pathlib import Path
 
-from gridgrad.experiments.common.kept_results import fitting
 from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole_list
 from gridgrad.experiments.common.programs import check_enough
-from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.common.report import fitting, write_text
 from gridgrad.experiments.common.tables import counted, table
 from gridgrad.experiments.papers import page, page_text
 from gridgrad.experiments.papers.claims import VERDICTS

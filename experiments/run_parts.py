@@ -96,7 +96,7 @@ class Run:
         held = optimizer if isinstance(optimizer, Protocol) else OptimizerState(net, optimizer)
         self.participants, self.settings, self.written = states_of(net) | {"protocol": held, "progress": self}, {}, {}
         self.begun, self.number, self.stop, self.moves, self.value, self.failure = net.step, 0, False, False, None, None
-        self.memory, self.devices = report.memory(net, optimizer, self.grid), report.devices(self.grid)
+        self.memory, self.devices = report.memory(net, optimizer, self.grid), self.grid.gather(report.device.describe())
 
     def state(self):
         """What a checkpoint needs of it: how far it has come."""

@@ -83,7 +83,7 @@ def training(args):
 
     # ----- the data, and the network, written serially
     data = train_setup.load(args, comm)
-    content = train_setup.content_of(data, comm) if args.checkpoint or args.resume else None
+    content = train_setup.content_of(data, comm, args.reader != "each") if args.checkpoint or args.resume else None
     with user_input():
         serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed, args.dtype)
         if grid:

@@ -6,6 +6,7 @@ are written after each network, so that a run that is ended keeps what it has.
 
 import gc
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -45,7 +46,12 @@ def compare(cases, args, end):
         use_device(MPI.COMM_SELF, args.device, args.tf32)
     if xp.is_cpu:
         raise UserError(f"--device {args.device}: there is no GPU here; without --device steps on the CPU are compared")
-    torch, rows = torch_on_gpu(args.tf32), {}
+    torch, rows = None, {}
+    with suppress(ImportError):
+        import torch
+
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.tf32
+        torch = torch if torch.cuda.is_available() else None
     results = {"versions": report.versions(), "torch": torch and torch.__version__, "tf32": args.tf32, "networks": rows}
     results |= {"graphs": device.records_graphs(), "rounds": args.rounds}
     for case, case_end in zip(progress(cases, "networks"), shares(end, [1] * len(cases))):
@@ -61,21 +67,12 @@ def compare(cases, args, end):
         raise UserError(f"not measured: {'; '.join(failed)}")
 
 
-def torch_on_gpu(tf32):
-    """PyTorch, told whether it may use TF32; None if it is not here or sees no GPU."""
-    try:
-        import torch
-    except ImportError:
-        return None
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
-    return torch if torch.cuda.is_available() else None
-
-
 def compared(case, torch, args, end):
     """The seconds, bytes and first losses of both sides, or of ours where `torch` is None, as far as they get till `end`."""
     gc.collect()  # layers and networks refer to each other, and this one needs their memory
     for pool in device.memory_pools():
         pool.free_all_blocks()
+    held = lambda: sum(pool.total_bytes() for pool in device.memory_pools())  # noqa: E731 # bytes taken from the GPU
     before, serial = held(), case.network()
     x, y = minibatch(serial.input_shape, case.outputs, case.batch_size, case.loss)
     with ProcessGrid(MPI.COMM_SELF, batch=1) as grid:
@@ -106,11 +103,6 @@ def compared(case, torch, args, end):
     if torch:
         found["ratio"] = range_of([turn[0, 1] / turn[1, 1] for turn in turns])
     return found | {"losses": losses, "memory": sizes} | marks
-
-
-def held():
-    """The bytes that our pools have taken from the GPU."""
-    return sum(pool.total_bytes() for pool in device.memory_pools())
 
 
 def table(results):

@@ -8,19 +8,19 @@ slower, perhaps for another virtual machine on it, which no counter here shows.
 """
 
 import json
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
 
 from gridgrad.experiments.benchmarks.cases import TWO_RANKS, step_case
-from gridgrad.experiments.benchmarks.rounds import CLOCKS
+from gridgrad.experiments.benchmarks.rounds import clocked
 from gridgrad.experiments.common.options import Parser, whole
 from gridgrad.experiments.common.problems import minibatch, own_block
 from gridgrad.nn import LOSSES, SGD
-from gridgrad.parallel import ProcessGrid, parallelize, train_step
+from gridgrad.parallel import Partition, ProcessGrid, parallelize, train_step
 from gridgrad.parallel.calibration.timing import core_seconds
 from gridgrad.parallel.job.run import run
-from gridgrad.parallel.placement.partition import Partition
 
 WARM_UP = 3  # steps
 
@@ -34,13 +34,11 @@ def steps(world, case, times, apart):
         net = parallelize(case.network(), grid)
         optimizer, loss = SGD(net, 0.01, 0.9), LOSSES[case.loss]()
         x, y = own_block(net, *minibatch(case.network().input_shape, case.outputs, batch_size))
-        found = []
+        step, found = partial(train_step, net, loss, optimizer, x, y, batch_size), []
         for _ in range(WARM_UP + times):
             core = core_seconds()
             world.Barrier()
-            starts = [read() for read in CLOCKS.values()]
-            train_step(net, loss, optimizer, x, y, batch_size)
-            found.append([*(read() - start for read, start in zip(CLOCKS.values(), starts)), core])
+            found.append([*clocked(step), core])
     slowest = np.array(found[WARM_UP:])
     slowest[:, 2] = np.median(slowest[:, 2])
     world.Allreduce(MPI.IN_PLACE, slowest, MPI.MAX)

@@ -27,11 +27,6 @@ def in_minutes(minutes):
     return time.monotonic() + 60 * minutes
 
 
-def seconds_until(end):
-    """How many seconds a job may take that has to end at this moment: at least a little."""
-    return max(0.1, end - time.monotonic())
-
-
 def shares(end, weights):
     """For each comparison, when it begins, the moment by which it should end: a part of the time left by its weight."""
     for number_, weight in enumerate(weights):
@@ -41,8 +36,7 @@ def shares(end, weights):
 
 def quiet_rounds(sides, wanted, most, end=math.inf, calm=len):
     """([what the sides return in a round, an array], marks) until `wanted` rounds count, at most `most` and at least one. None
-    begins that would end after the moment `end`, or once a job is OutOfTime. A process that waits for its jobs has seen their
-    load. calm: says how many of these rounds count."""
+    begins that would end after the moment `end`, or once a job is OutOfTime. calm: says how many of these rounds count."""
     found, quiet = [], []
     for _ in range(most):
         start, watch = time.monotonic(), Watch()
@@ -69,10 +63,12 @@ def ratios(sides, rounds, seconds, end=math.inf):
 
 
 def step_seconds(step, steps):
-    """The medians of so many steps in seconds: the time that the processor worked for this process, and that passed."""
-    found = []
-    for _ in range(steps):
-        starts = [read() for read in CLOCKS.values()]
-        step()
-        found.append([read() - start for read, start in zip(CLOCKS.values(), starts)])
-    return np.median(found, axis=0)
+    """The medians of so many steps in seconds, by each of CLOCKS."""
+    return np.median([clocked(step) for _ in range(steps)], axis=0)
+
+
+def clocked(step):
+    """The seconds of a step that the processor worked for this process, and that passed."""
+    starts = [read() for read in CLOCKS.values()]
+    step()
+    return [read() - start for read, start in zip(CLOCKS.values(), starts)]

@@ -2,14 +2,12 @@
 
     python -m gridgrad.experiments.benchmarks.serial steps "lenet5, batch 64"
 
-| what           | prints {case: ..}                                                                                |
-|----------------|--------------------------------------------------------------------------------------------------|
-| `steps`        | ratios of training steps and inference, PyTorch as its users run it                              |
-| `best`         | the same with the faster of PyTorch's two layouts of images                                      |
-| `convolutions` | ratios of forward and backward of single convolutions, PyTorch with the faster layout            |
-| `memory`       | bytes of two training steps at the peak, above what the process held before; one case a process  |
-| `peer-memory`  | the same of PyTorch's network with the same layers                                               |
-| `limits`       | the BLAS of both sides, their rates of large products, and the rate of copying; without cases    |
+| what                    | prints {case: ..}                                                                              |
+|-------------------------|------------------------------------------------------------------------------------------------|
+| `steps`, `best`         | ratios of training steps and inference; `best`: the faster of PyTorch's two layouts of images  |
+| `convolutions`          | ratios of forward and backward of single convolutions, PyTorch with the faster layout          |
+| `memory`, `peer-memory` | bytes of two training steps of ours, of PyTorch at the peak, above what the process held before |
+| `limits`                | the BLAS of both sides, their rates of large products, and the rate of copying; without cases  |
 """
 
 import contextlib
@@ -34,22 +32,11 @@ ROUND_SECONDS = 0.15  # of each side in a round
 WARM_UP_STEPS, WARM_UP_SECONDS = 5, 0.5  # warming up ends at the first of the two, after at least two steps
 STEP_TOLERANCE = 1e-3  # of the loss or of the largest output, or of 1 if these are smaller
 CONV_TOLERANCE = 1e-4  # of the largest element
+SECONDS = 0.5  # of measuring each limit
 FIRST_LAYER = 3  # with at most this number of input channels a convolution needs no gradient of its input
 MEMORY_STEPS = 2  # the second has the gradients and the momentum of the first
 CASES = {"steps": SERIAL, "best": SERIAL, "convolutions": SHAPES, "memory": MEMORY, "peer-memory": MEMORY}
 WARM_UP_NET = StepCase("warm-up", "lenet5", (28, 28, 1), 10, 1)  # loads what the libraries keep for themselves
-
-
-def compared(cases, sides, args):
-    """Print the ratios of some cases. sides: a function that makes (ours, theirs, ..) of a case."""
-    for case, end in zip(progress(cases, "comparisons"), shares(in_minutes(args.minutes), [1] * len(cases))):
-        steps = sides(case)
-        print(json.dumps({case.name: ratios(steps, args.rounds, ROUND_SECONDS, end)}), flush=True)
-        del steps
-        gc.collect()  # layers and networks refer to each other, and the next case needs their memory
-
-
-# ----- training steps and inference
 
 
 def serial_steps(case, best=False):
@@ -113,9 +100,6 @@ def without_dropout(net, models):
         layer.p = p
 
 
-# ----- convolutions
-
-
 def conv_steps(shape):
     """(ours, theirs, theirs): functions that go forward and backward through a Shape, on the same images, after a check. Each
     returns its output, the gradients of weight and bias and, unless it is a first layer, that of the input."""
@@ -158,28 +142,21 @@ def conv_steps(shape):
     return ours, *theirs
 
 
-# ----- memory and limits
-
-
 def memory(case, by_pytorch):
     """The bytes that training steps of a StepCase take at the peak, above those held before, after a warm-up."""
-    train(WARM_UP_NET, by_pytorch)
-    before = held("VmRSS")
-    train(case, by_pytorch)
+    for one in (WARM_UP_NET, case):
+        before, net = held("VmRSS"), one.network()
+        data = *minibatch(net.input_shape, one.outputs, one.batch_size), one.loss
+        if by_pytorch:
+            from gridgrad.experiments.benchmarks import torch_peer
+
+            step = torch_peer.step(torch_peer.chain(net.layers), *data)  # with weights of its own: ours take no memory yet
+        else:
+            step = our_step(net, *data)
+        for _ in range(MEMORY_STEPS):
+            step()
+        del net, data, step
     return held("VmHWM") - before
-
-
-def train(case, by_pytorch):
-    net = case.network()
-    data = *minibatch(net.input_shape, case.outputs, case.batch_size), case.loss
-    if by_pytorch:
-        from gridgrad.experiments.benchmarks import torch_peer
-
-        step = torch_peer.step(torch_peer.chain(net.layers), *data)  # with weights of its own: ours take no memory yet
-    else:
-        step = our_step(net, *data)
-    for _ in range(MEMORY_STEPS):
-        step()
 
 
 def held(field):
@@ -192,17 +169,6 @@ def held(field):
         return report.peak_memory()
 
 
-def limits(seconds=0.5):
-    """The BLAS of both sides and what this machine can do at the most with one thread."""
-    from gridgrad.experiments.benchmarks import torch_peer
-
-    return {
-        "ours": {"blas": str(report.blas()), "flops": gemm_peak(seconds)},
-        "peer": {"blas": torch_peer.blas(), "flops": torch_peer.gemm_peak(seconds)},
-        "copy": copy_bandwidth(seconds),
-    }
-
-
 def main():
     parser = Parser(prog="serial", description="Compare one thread with PyTorch's.")
     add = parser.add_argument
@@ -213,12 +179,21 @@ def main():
     args = parser.parse_args()
     with user_input():
         cases = [named(CASES[args.what], name) for name in args.names]
-    if args.what == "limits":
-        print(json.dumps(limits()))
+    if args.what == "limits":  # of one thread
+        from gridgrad.experiments.benchmarks import torch_peer
+
+        ours = {"blas": str(report.blas()), "flops": gemm_peak(SECONDS)}
+        peer = {"blas": torch_peer.blas(), "flops": torch_peer.gemm_peak(SECONDS)}
+        print(json.dumps({"ours": ours, "peer": peer, "copy": copy_bandwidth(SECONDS)}))
     elif args.what in ("memory", "peer-memory"):
         print(json.dumps({case.name: memory(case, args.what == "peer-memory") for case in cases}))
     else:
-        compared(cases, conv_steps if args.what == "convolutions" else partial(serial_steps, best=args.what == "best"), args)
+        sides = conv_steps if args.what == "convolutions" else partial(serial_steps, best=args.what == "best")
+        for case, end in zip(progress(cases, "comparisons"), shares(in_minutes(args.minutes), [1] * len(cases))):
+            steps = sides(case)
+            print(json.dumps({case.name: ratios(steps, args.rounds, ROUND_SECONDS, end)}), flush=True)
+            del steps
+            gc.collect()  # layers and networks refer to each other, and the next case needs their memory
 
 
 if __name__ == "__main__":

@@ -54,8 +54,7 @@ LocalResponseNorm = type("LocalResponseNorm", (OrFeatures, torch.nn.LocalRespons
 
 
 def windowed(make, layer, outside=0.0):
-    """The module with the window of one of our layers. make: a function of kernel, stride and padding. PyTorch pads both sides
-    by the same. Where ours does not, another call pads the module's input, with the value `outside`."""
+    """The module with the window of one of our layers. PyTorch pads both sides by the same; else its input is padded before."""
     window = layer.window
     (top, bottom), (left, right) = window.padding
     if (top, left) == (bottom, right):
@@ -104,11 +103,10 @@ def layout(array, memory_format=torch.contiguous_format):
     return torch.from_numpy(array.transpose(0, 3, 1, 2).copy()).contiguous(memory_format=memory_format)
 
 
-def sgd(parameters):
-    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+SGD = partial(torch.optim.SGD, lr=0.01, momentum=0.9)
 
 
-def step(model, x, y, loss_name, memory_format=torch.contiguous_format, optimizer=sgd, place="cpu"):
+def step(model, x, y, loss_name, memory_format=torch.contiguous_format, optimizer=SGD, place="cpu"):
     """A function that does one training step on NumPy arrays x and y, by a device of PyTorch's, and returns the loss."""
     model = model.to(place, memory_format=memory_format)
     optimizer = optimizer(model.parameters())

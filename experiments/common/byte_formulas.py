@@ -36,26 +36,18 @@ def all_reduce(elements, ranks):
 
 
 def laugier_activations(batch_size, widths, batch, model, itemsize=4):
-    """Bytes that all ranks together send along the model axis in one step of Laugier et al. 2018, Algorithm 3.
-
-    With batch = 1 this is Algorithm 2. batch_size: of the global minibatch. widths: the numbers of features d_0 (inputs) to d_L
-    (outputs). batch, model: the sizes of the axes. itemsize: bytes of an element.
-    """
+    """The same of Laugier et al. 2018, Algorithm 3, or 2 for batch = 1. batch_size: of the global minibatch. widths: the
+    numbers of features d_0 (inputs) to d_L (outputs). batch, model: the sizes of the axes."""
     gathered, reduced = sum(widths[1:]), sum(widths[1:-1])
     return itemsize * batch_size * (all_gather(gathered, model) + all_reduce(reduced, model))
 
 
 def activations(batch_size, widths, plan, batch, model, itemsize=4):
-    """Bytes that all ranks together send along the model axis in one step.
-
-    plan: "out", "in" or "redundant" for each layer, see `parallel/plans/`.
-
-    Between a layer with "out" and the next with "out" there is an all-gather in forward and a reduce-scatter in backward; from
-    "out" to "in" nothing moves; from "in" to "in" there is a reduce-scatter and then an all-gather; from "in" to "out" both
-    pairs. To "redundant" and from it, what is behind the sums of "in" is an all-gather in one direction; only from "redundant"
-    to "out" there is an all-reduce in backward. The network's outputs cost an all-to-all in each direction after "out", a
-    reduce-scatter and an all-gather after "in", and nothing after "redundant". The other arguments: see `laugier_activations`.
-    """
+    """Bytes that all ranks together send along the model axis. plan: "out", "in" or "redundant" for each layer."""
+    # Between a layer with "out" and the next with "out" there is an all-gather in forward and a reduce-scatter in backward;
+    # from "in" to "in" a reduce-scatter and then an all-gather; from "in" to "out" both pairs; from "out" to "in" nothing. To
+    # "redundant" and from it, an all-gather in one direction is behind the sums of "in"; only from "redundant" to "out" there
+    # is an all-reduce in backward. The outputs cost an all-to-all in each direction after "out", and a pair after "in".
     rows = Partition.even(batch_size, batch).sizes
     total = 0
     for width, first, second in zip(widths[1:-1], plan, plan[1:]):
@@ -70,10 +62,8 @@ def activations(batch_size, widths, plan, batch, model, itemsize=4):
 
 
 def gradients(widths, batch, model, itemsize=4, plan=()):
-    """Bytes that all ranks of the grid together send in the all-reduce of all gradients along the batch axis.
-
-    plan: as `activations` takes it; of layers with "redundant" each rank of the model axis has all gradients.
-    """
+    """Bytes that all ranks of the grid together send in the all-reduce of all gradients along the batch axis. plan: as
+    `activations` takes it; of layers with "redundant" each rank of the model axis has all gradients."""
     parameters = [inputs * outputs + outputs for inputs, outputs in zip(widths, widths[1:])]
     copies = [model if word == "redundant" else 1 for word in plan] or [1] * len(parameters)
     return itemsize * all_reduce(sum(map(mul, parameters, copies)), batch)

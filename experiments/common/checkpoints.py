@@ -23,9 +23,7 @@ NOTED += "weight_decay", "clip_norm", "label_smoothing"
 
 def prepare(directory, resume):
     """Make the folder of --checkpoint. OSError or ValueError if one can not write into it, or it belongs to another training.
-
-    It does if it has checkpoints from which this run does not go on: it would delete them.
-    """
+    It does if it has checkpoints from which this run does not go on: it would delete them."""
     begins = same_folder(directory, resume)
     if directory:
         Path(directory).mkdir(parents=True, exist_ok=True)
@@ -60,20 +58,15 @@ def settings_of(args, net, data, samples, steps, content):
     """What a later run compares with its own, and what is needed to use the network. samples: to train on."""
     sums = str(net.reduction) if "reduction" in states_of(net) else "exact"
     options = {name: getattr(args, name) for name in (*SAME, *NOTED)}
-    of_data = {"content": content, "dataset_options": options_of(args.dataset)}
+    said = {"name": args.dataset}
+    if args.dataset.startswith(table.PREFIX):
+        said = vars(table.parse(args.dataset)) | {"name": table.PREFIX}
+    elif args.dataset.startswith(images.PREFIX):
+        said = {"name": images.PREFIX, "size": images.parse(args.dataset)[1]}
+    said = {option: str(value) for option, value in said.items() if value and option not in FILES}  # which may move
     model = data.description() | {"net": args.net, "seed": args.seed, "dtype": args.dtype} if args.checkpoint else None
-    return options | of_data | {"samples": samples, "total_steps": steps, "sums": sums, MODEL: model}
-
-
-def options_of(name):
-    """{option: text} of the name of a data set, without the paths of files, which may move."""
-    if name.startswith(table.PREFIX):
-        said = vars(table.parse(name)) | {"name": table.PREFIX}
-    elif name.startswith(images.PREFIX):
-        said = {"name": images.PREFIX, "size": images.parse(name)[1]}
-    else:
-        said = {"name": name}
-    return {option: str(value) for option, value in said.items() if value and option not in FILES}
+    found = {"content": content, "dataset_options": said, "samples": samples, "total_steps": steps, "sums": sums, MODEL: model}
+    return options | found
 
 
 def compared(manifest, now):

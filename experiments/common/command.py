@@ -26,8 +26,7 @@ Each study measures or compares something, and answers a question:
 """
 TOPICS_USAGE = "usage: gridgrad help TOPIC\n\nHow the values of these options are written:\n\n"
 COMPLETION_USAGE = "usage: gridgrad completion bash|zsh\n\nPrint what makes a shell complete programs, options and choices."
-SHELLS = "bash", "zsh"
-HELP = ("-h", "--help")
+SHELLS, HELP = ("bash", "zsh"), ("-h", "--help")
 
 
 def main():
@@ -95,24 +94,21 @@ def completion(shell):
 
     import shtab
 
-    def add(commands, name, sentence):
-        parser = programs.parser_of(name)
-        for action in parser._actions:
-            if kind := re.match("FILE|DIR", str(action.metavar)):
-                action.complete = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}[kind[0]]
-        commands.add_parser(name, parents=[parser], add_help=False, help=sentence)
+    def add(commands, names):
+        for name in names:
+            parser = programs.parser_of(name)
+            for action in parser._actions:
+                if kind := re.match("FILE|DIR", str(action.metavar)):
+                    action.complete = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}[kind[0]]
+            commands.add_parser(name, parents=[parser], add_help=False, help=description(name))
 
-    root = argparse.ArgumentParser(prog="gridgrad")
+    root, words = argparse.ArgumentParser(prog="gridgrad"), sentences()
     root.add_argument("--version", action="store_true", help="print the version")
     commands = root.add_subparsers(parser_class=argparse.ArgumentParser)
-    for name, sentence in sentences().items():
-        if name in FRONT:
-            add(commands, name, sentence)
-    of_studies = commands.add_parser(STUDY, help=sentences()[STUDY]).add_subparsers()
-    for name in studies():
-        add(of_studies, name, description(name))
-    commands.add_parser("help", help=sentences()["help"]).add_argument("topic", choices=[*topics(), *FRONT])
-    commands.add_parser("completion", help=sentences()["completion"]).add_argument("shell", choices=SHELLS)
+    add(commands, FRONT)
+    add(commands.add_parser(STUDY, help=words[STUDY]).add_subparsers(), studies())
+    commands.add_parser("help", help=words["help"]).add_argument("topic", choices=[*topics(), *FRONT])
+    commands.add_parser("completion", help=words["completion"]).add_argument("shell", choices=SHELLS)
     return shtab.complete(root, shell)
 
 

@@ -25,22 +25,16 @@ def gemm_peak(seconds=0.5):
 
 
 def copy_bandwidth(seconds=0.5, size=None):
-    """The rate of copying an array, in bytes/s, reads and writes counted: the best of repeated timings.
-
-    What a processor reads of the copy before it writes there is not counted. seconds: about how long to measure. size: the
-    bytes of the array and its copy together, by default more than the caches hold.
-    """
+    """The rate of copying an array, in bytes/s, reads and writes counted: the best of repeated timings. size: the bytes of the
+    array and its copy together, by default more than the caches hold."""
     source = np.ones((size or 2 * COPIED) // 16)
     copy = np.empty_like(source)
     return 2 * source.nbytes / least_seconds(lambda: np.copyto(copy, source), seconds)
 
 
 def read_bandwidth(size, seconds=0.5):
-    """The rate of reading two arrays again and again, in bytes/s: the best of repeated timings. Nothing large is written.
-
-    One call computes the dot product of the same two vectors so often that it reads `READ` bytes. size: the bytes of both
-    vectors together. seconds: about how long to measure.
-    """
+    """The rate of reading two vectors again and again, in bytes/s, in dot products: the best of repeated timings. Nothing large
+    is written. size: the bytes of both vectors together."""
     vector = np.ones(size // 8, np.float32)
     times = -(-READ // (2 * vector.nbytes))
     left, right = np.broadcast_to(vector, (times, 1, len(vector))), np.ones((len(vector), 1), np.float32)
@@ -62,10 +56,7 @@ def caches(folder=CACHES):
 
 
 def least_seconds(action, seconds):
-    """The seconds of the fastest call of a function without arguments, called again and again for about `seconds`.
-
-    It is called at least three times, and once before, to warm up.
-    """
+    """The seconds of the fastest call of a function, called for about `seconds`, at least three times, after a first one."""
     action()
     end, calls = time.perf_counter() + seconds, count(1)
     return in_turns([timed(action)], is_over=lambda: next(calls) >= 3 and time.perf_counter() >= end).min()

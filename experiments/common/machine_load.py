@@ -4,8 +4,6 @@ A Watch reads the counters of the system at its start and at its end, in each ra
 ranks' own computing was for others. So ranks that share cores with each other do not count as others, nor does an MPI library
 that spins while it waits, nor do the processes that started the ranks, such as the switch between emulated hosts. Cores that
 the job may not use do not count at all.
-
-psutil tells the times of cores and processes, and files of Linux which limits hold back a job.
 """
 
 import os
@@ -13,10 +11,12 @@ import platform
 import re
 import resource
 import time
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from math import sqrt
 from pathlib import Path
+from statistics import mean
 
 import psutil
 
@@ -46,9 +46,12 @@ def counters_now():
     cores = core_seconds()
     if not cores:
         return None
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    children, above = resource.getrusage(resource.RUSAGE_CHILDREN), {}
     own = time.process_time() + children.ru_utime + children.ru_stime
-    return Counters(time.monotonic(), own, above(), cores, throttled_seconds())
+    with suppress(psutil.Error):  # one has ended meanwhile, or is not to be seen
+        for process in psutil.Process().parents():
+            above[process.pid] = sum(process.cpu_times()[:2])
+    return Counters(time.monotonic(), own, above, cores, throttled_seconds())
 
 
 def text_of(path):
@@ -60,24 +63,15 @@ def text_of(path):
 
 
 def core_seconds():
-    """{core: (seconds not busy, seconds stolen)} of the cores that this process may use; empty where that is not known. Nobody
-    knows for whom interrupts are: they often are this job's messages, so they are no work of others."""
+    """{core: (seconds not busy, seconds stolen)} of the cores that this process may use; empty where that is not known."""
     if not hasattr(os, "sched_getaffinity"):
         return {}
     mine, times = os.sched_getaffinity(0), psutil.cpu_times(percpu=True)
     online, whole = text_of(SYS / "devices/system/cpu/online").strip(), f"0-{len(times) - 1}" if len(times) > 1 else "0"
     if max(mine) >= len(times) or online not in ("", whole):  # psutil leaves out cores that are off, and tells no numbers
         return {}
+    # interrupts often are this job's messages, so they are no work of others
     return {core: (of.idle + of.iowait + of.irq + of.softirq, of.steal) for core, of in enumerate(times) if core in mine}
-
-
-def above():
-    """{process: CPU seconds} of the parent of this process, its parent, and so on, where they are to be seen."""
-    found = {}
-    with suppress(psutil.Error):  # one has ended meanwhile
-        for process in psutil.Process().parents():
-            found[process.pid] = sum(process.cpu_times()[:2])
-    return found
 
 
 def throttled_seconds():
@@ -180,8 +174,7 @@ class MachineLoad:
 
 
 def load_of_job(comm, seen):
-    """The MachineLoad of all ranks of a job, that of the worst node; None if a rank knows nothing. Collective. seen: the
-    Counters of a Watch of this rank, or None."""
+    """The MachineLoad of the worst node of a job; None if a rank knows nothing. Collective. seen: of a Watch of this rank."""
     machines = comm.allgather(seen and seen.machine)
     if None in machines:
         return None
@@ -201,18 +194,15 @@ def load_of_node(ranks):
     moments: rates are added, and of what several ranks have watched, a core or a process that started them, the mean of the
     rates counts."""
 
-    def rate(seconds, of):
-        return seconds / max(of.seconds, 1e-9)
-
     def sum_of_means(watched):  # {thing: seconds} of each rank
-        rates = {}
+        rates = defaultdict(list)
         for of, things in zip(ranks, watched, strict=True):
             for thing, seconds in things.items():
-                rates.setdefault(thing, []).append(rate(seconds, of))
-        return sum(sum(found) / len(found) for found in rates.values())
+                rates[thing].append(seconds / max(of.seconds, 1e-9))
+        return sum(map(mean, rates.values()))
 
     busy = sum_of_means([{core: max(0.0, of.seconds - sum(two)) for core, two in of.cores.items()} for of in ranks])
-    ours = sum(rate(of.own, of) for of in ranks) + sum_of_means([of.above for of in ranks])
+    ours = sum_of_means([of.above | {("own", number): of.own} for number, of in enumerate(ranks)])
     return MachineLoad(
         seconds=max(of.seconds for of in ranks), nodes=1, host=ranks[0].host, ranks=len(ranks),
         cores=len({core for of in ranks for core in of.cores}), ours=ours, others=max(0.0, busy - ours),

@@ -6,6 +6,7 @@ import inspect
 import os
 import re
 import tempfile
+from functools import partial
 from math import inf, isfinite, nan
 from pathlib import Path
 
@@ -14,8 +15,7 @@ from gridgrad.experiments.launching.start_ranks import slots
 from gridgrad.nn.arguments import did_you_mean
 from gridgrad.nn.files.whole_files import resolved
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel import parallelize, use_device
-from gridgrad.parallel.grid.process_grid import ProcessGrid, parse_grid
+from gridgrad.parallel import ProcessGrid, parallelize, parse_grid, use_device
 from gridgrad.parallel.job.run import UserError, launched_rank, one_line
 from gridgrad.parallel.sync.reduction import REDUCE_DTYPES, UPDATES
 
@@ -75,9 +75,7 @@ class _HelpAction(argparse.Action):
 
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose errors are UserErrors with what may have been meant, and whose help is printed by rank 0 alone.
-
-    prog: the words behind `gridgrad`. short: the destinations of the options that --help shows; by default all.
-    """
+    prog: the words behind `gridgrad`. short: the destinations of the options that --help shows; by default all."""
 
     def __init__(self, prog, short=(), add_help=True, **keywords):
         super().__init__(prog=f"gridgrad {prog}", formatter_class=_Formatter, allow_abbrev=False, add_help=False, **keywords)
@@ -120,7 +118,6 @@ class Parser(argparse.ArgumentParser):
 
     def format_usage(self):
         places = [action.metavar or action.dest for action in self._get_positional_actions()]
-        places = [place if isinstance(place, str) else place[0] for place in places]
         usage = self.usage or " ".join(["%(prog)s", "[OPTIONS]", *places])
         return f"usage: {usage % {'prog': self.prog}}\n"
 
@@ -149,10 +146,8 @@ class Parser(argparse.ArgumentParser):
 
 def parsers(parser):
     """The parser itself, and those of its commands."""
-    yield parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            yield from {id(inner): inner for inner in action.choices.values()}.values()
+    commands = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return [parser, *(inner for action in commands for inner in action.choices.values())]
 
 
 def among(arguments, *names):
@@ -176,22 +171,11 @@ def whole(least, most=2**63 - 1):
     return parse
 
 
-def whole_list(text):
-    """An option type: whole numbers of at least 1, separated by commas."""
-    return [whole(1)(word) for word in text.split(",")]
-
-
-def position_list(text):
-    """An option type: whole numbers of at least 0, separated by commas. A tuple."""
-    return tuple(whole(0)(word) for word in text.split(","))
-
-
 def check_startable(ranks):
     """Raise ValueError for a job of more ranks than can be started from here."""
     if ranks > (most := max(MOST_STARTED, MOST_PER_SLOT * slots())):
-        raise ValueError(
-            f"{ranks} ranks are too many to start from here: at most {most}; explain and sweep --predict start none"
-        )
+        raise ValueError(f"{ranks} ranks are too many to start from here: at most {most}; explain and sweep --predict start "
+                         "none")  # fmt: skip
 
 
 def number(least=-inf, above=-inf, below=inf):
@@ -211,9 +195,12 @@ def number(least=-inf, above=-inf, below=inf):
     return parse
 
 
-def number_list(text):
-    """An option type: numbers above 0, separated by commas."""
-    return [number(above=0)(word) for word in text.split(",")]
+def separated(kind, collect=list):
+    """An option type: values of another option type, separated by commas."""
+    return lambda text: collect(map(kind, text.split(",")))
+
+
+whole_list, position_list, number_list = separated(whole(1)), separated(whole(0), tuple), separated(number(above=0))
 
 
 def network(text):
@@ -266,7 +253,7 @@ def shares_of(text, sizes):
 
 
 def add_grid(parser):
-    """Add the option that says how the ranks are arranged: see `process_grid_of`."""
+    """Add the option that says how the ranks are arranged."""
     parser.add_argument("--grid", help="sizes of the axes (default: batch=RANKS)")
 
 
@@ -284,9 +271,7 @@ def described(function, name):
     return (words[0].lower() + words[1:]).replace("%", "%%")
 
 
-def of_parallelize(name):
-    """The text of the option that is the argument `name` of `parallelize`."""
-    return described(parallelize, name)
+of_parallelize = partial(described, parallelize)  # the text of the option that is an argument of `parallelize`
 
 
 def add_reduction(parser):

@@ -11,10 +11,8 @@ MOST_RANKS = 1 << 24  # more than any machine has; beyond it listing the grids a
 
 
 def grid_at(template, ranks):
-    """The grid of a template on so many ranks, as text; None where it has none. ValueError for a text that is no template.
-
-    Two starred axes share their ranks as equally as they can, the first taking more; a prime number of ranks has no such grid.
-    """
+    """The grid of a template on so many ranks, as text; None where it has none. ValueError for a text that is no template. Two
+    starred axes share their ranks as equally as they can, the first taking more; a prime number of ranks has no such grid."""
     if ranks > MOST_RANKS:
         raise ValueError(f"{ranks} ranks are more than any machine has: there may be {MOST_RANKS}")
     if template == AUTO:
@@ -26,14 +24,10 @@ def grid_at(template, ranks):
     left, remainder = divmod(ranks, math.prod(sizes.values()))
     if remainder or (not starred and left > 1):
         return None
-    if len(starred) == 2:
-        fewer = max(n for n in range(1, math.isqrt(left) + 1) if left % n == 0)
-        if fewer == 1 < left:
-            return None
-        sizes |= dict(zip(starred, (left // fewer, fewer)))
-    else:
-        sizes |= dict.fromkeys(starred, left)
-    return written(checked_sizes(sizes))
+    fewer = max(n for n in range(1, math.isqrt(left) + 1) if left % n == 0) if len(starred) == 2 else 1
+    if len(starred) == 2 and fewer == 1 < left:
+        return None
+    return written(checked_sizes(sizes | dict(zip(starred, (left // fewer, fewer)))))
 
 
 def grid_of(scheme, ranks):

@@ -1,6 +1,7 @@
 """The programs by their names: those of the front door, in the order of use, and the studies."""
 
 import ast
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,8 +37,7 @@ def study_of(name):
 
 def module_of(name):
     """The dotted name, behind `gridgrad.experiments`, of "train", a study such as "pruned", or "papers.marques2016_job"."""
-    study = study_of(name)
-    return f"studies.{study.replace('-', '_')}" if study else name
+    return f"studies.{name.replace('-', '_')}" if study_of(name) else name
 
 
 def as_module(name):
@@ -57,8 +57,12 @@ def words_of(name):
     if name.endswith(".py") and Path(name).is_file():
         return ["-m", "mpi4py", name]  # which ends the whole job where a rank fails
     for module in (f"{PACKAGE}.{name}", name):
-        if runs(module):
-            return ["-m", module]
+        with suppress(ImportError, ValueError, TypeError):
+            spec = find_spec(module)
+            if spec and spec.submodule_search_locations is not None:  # a package
+                spec = find_spec(f"{module}.__main__")
+            if spec:
+                return ["-m", module]
     raise ValueError(f"{there_is_none(name)}: give the name of one, such as train, a file such as mine.py, or a module")
 
 
@@ -93,10 +97,8 @@ def parser_of(name):
 
 
 def check_job(words, ranks):
-    """Raise ValueError if a program would refuse its options in a job of so many ranks. Nothing is run.
-
-    words: the program's name, behind "study" that of a study, and its options. The program may have a `check_job(args, ranks)`.
-    """
+    """Raise ValueError if a program would refuse its options in a job of so many ranks. Nothing is run. words: the program's
+    name, behind "study" that of a study, and its options. The program may have a `check_job(args, ranks)`."""
     from gridgrad.parallel.grid.process_grid import check_places, parse_grid
     from gridgrad.parallel.job.run import UserError, one_line
 
@@ -117,17 +119,6 @@ def check_enough(wanted, ranks, what):
     """Raise ValueError if a job has fewer ranks than something needs. what: the words for it."""
     if wanted > ranks:
         raise ValueError(f"{what} has {wanted} ranks but the whole job only {ranks}: ask for more nodes, or ranks of a node")
-
-
-def runs(module):
-    """Whether Python finds a module or package of this name that it can run."""
-    try:
-        spec = find_spec(module)
-        if spec and spec.submodule_search_locations is not None:  # a package
-            spec = find_spec(f"{module}.__main__")
-    except (ImportError, ValueError, TypeError):
-        return False
-    return spec is not None
 
 
 def source(name):

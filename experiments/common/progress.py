@@ -10,10 +10,7 @@ BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt} of {total_fmt}, {elapsed}{postf
 
 
 def progress(things, what, shown=True, end=None):
-    """Iterate over `things`, which have a length, and show the progress on stderr, and how much time is left.
-
-    what: is done, in words. end: by the monotonic clock; by default it is judged by the things that are done.
-    """
+    """Iterate over `things`, which have a length, and show on stderr how many of them are done and how much time is left."""
     if not shown:
         yield from things
         return

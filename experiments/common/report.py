@@ -1,5 +1,6 @@
 """The report of a run: the versions and the machine, and how the time was spent and what was sent."""
 
+import contextlib
 import hashlib
 import io
 import json
@@ -8,6 +9,7 @@ import platform
 import resource
 import sys
 from collections import Counter, defaultdict
+from pathlib import Path
 from statistics import median  # not NumPy's: that imports numpy.ma, 40 ms in every program
 from types import SimpleNamespace
 
@@ -16,9 +18,11 @@ from threadpoolctl import threadpool_info
 
 import gridgrad
 from gridgrad.experiments.common.machine_load import QUIET, load_of_process, seen_asleep
+from gridgrad.experiments.common.options import check_writable
 from gridgrad.experiments.common.tables import range_of, spread
 from gridgrad.nn import device, network_summary
 from gridgrad.nn.device import to_host
+from gridgrad.nn.files.documents import UNFIT, content_of_file
 from gridgrad.nn.files.whole_files import write_text, written_whole
 from gridgrad.nn.kernels.kernel_table import kernels
 from gridgrad.nn.kernels.processor import blas, processor
@@ -45,19 +49,14 @@ def versions():
     }
 
 
-def devices(grid):
-    """The device of each rank, in rank order: a list on rank 0, None elsewhere. Collective."""
-    return grid.gather(device.describe())
-
-
 def blas_threads():
     """How many threads BLAS runs in this rank."""
     return max([pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"], default=1)
 
 
-def busy_cores(seconds=2.0):
+def busy_cores():
     """How many cores others took, or the host, while this process slept: 0 on an idle machine. None where nobody knows."""
-    load = load_of_process(seen_asleep(seconds))
+    load = load_of_process(seen_asleep(2.0))
     return load and load.taken
 
 
@@ -132,35 +131,34 @@ def rows_of(p, dim, start, stop):
     return SimpleNamespace(shape=cut_shape, layout=layout, value=held.copy())
 
 
-def time_and_bytes(grid, step_seconds, read_seconds, peak=None):
-    """Seconds and bytes of a step, from what each rank measured over the same steps: a dict on rank 0. Collective.
-
-    step_seconds: of each step on this rank. read_seconds: of loading all minibatches. peak: bytes of memory.
-    """
+def time_and_bytes(grid, step_seconds, read_seconds, peak):
+    """Seconds and bytes of a step, a dict on rank 0. Collective. step_seconds: of each step. read_seconds: of all
+    minibatches."""
     # A step takes as long as its slowest rank. The rank that comes last to a collective waits for nobody: what the fastest rank
     # spends in it is its cost, what another spends beyond that is waiting. Both are means over the ranks that take part. Bytes
     # are those of all ranks; of sums in shared memory, where nothing is sent, those read from other ranks' buffers.
     mine = {key: (r.calls, r.bytes, r.seconds) for key, r in grid.tally.records.items()}
-    gathered = grid.gather((mine, list(step_seconds), read_seconds, peak or peak_memory()))
+    gathered = grid.gather((mine, list(step_seconds), read_seconds, peak))
     if gathered is None:
         return None
-    slowest = slowest_rank([seconds for _, seconds, *_ in gathered])
-    steps = max(sum(len(seconds) for _, seconds, *_ in gathered) / len(gathered), 1)
-    everyone = [(records, sum(seconds), read, peak) for records, seconds, read, peak in gathered]
-    keys = sorted({key for records, *_ in everyone for key in records})
-    cost = {key: min(records[key][2] for records, *_ in everyone if key in records) for key in keys}
-    share = {key: sum(key in records for records, *_ in everyone) / len(everyone) for key in keys}  # of the ranks take part
-    communicate = sum(cost[key] * share[key] for key in keys)
-    spent = sum(records[key][2] for records, *_ in everyone for key in records) / len(everyone)
-    read = sum(read for *_, read, _ in everyone) / len(everyone)
+    everyone, seconds, reads, peaks = zip(*gathered)
+    ranks = len(gathered)
+    if len(set(map(len, seconds))) == 1:
+        slowest = np.max(np.array(seconds, np.float64), axis=0)
+    else:  # workers have taken unequally many turns: a mean, of the slowest one over the mean number of turns
+        slowest = np.array([max(map(sum, seconds)) * ranks / sum(map(len, seconds))])
+    steps, table, communicate = max(sum(map(len, seconds)) / ranks, 1), [], 0.0
+    for key in sorted(set().union(*everyone)):
+        calls, sent, took = zip(*(records[key] for records in everyone if key in records))
+        cost = min(took) * (len(took) / ranks)  # of all ranks those that take part
+        communicate += cost
+        row = {"calls": sum(calls) / steps, "bytes": sum(sent) / steps, "seconds": cost / steps}
+        table.append({"layer": key[0], "kind": key[1], **row})
+    spent = sum(took for records in everyone for *_, took in records.values()) / ranks
     # Servers also serve after the last step, which may take longer than a tiny network computes.
-    computed = [max(0.0, total - read - sum(took for *_, took in records.values())) for records, total, read, _ in everyone]
-    time = sum(computed) / len(computed), read, communicate, spent - communicate
-    table = []
-    for key in keys:
-        calls, sent = (sum(records[key][place] for records, *_ in everyone if key in records) / steps for place in (0, 1))
-        seconds = cost[key] * share[key] / steps
-        table.append({"layer": key[0], "kind": key[1], "calls": calls, "bytes": sent, "seconds": seconds})
+    computed = [max(0.0, sum(total) - read - sum(took for *_, took in records.values()))
+                for records, total, read in zip(everyone, seconds, reads)]  # fmt: skip
+    time = sum(computed) / ranks, sum(reads) / ranks, communicate, spent - communicate
     kinds = sorted({row["kind"] for row in table})
     return {
         "seconds_per_step": range_of(slowest) if len(slowest) else None,
@@ -169,35 +167,20 @@ def time_and_bytes(grid, step_seconds, read_seconds, peak=None):
         "compute_max": max(computed) / steps,
         "bytes": {kind: sum(row["bytes"] for row in table if row["kind"] == kind) for kind in kinds},
         "communication": table,
-        "peak_memory": max(peak for *_, peak in everyone),
+        "peak_memory": max(peaks),
     }
 
 
 def core_speed(grid, step_seconds, reference):
-    """Seconds of the reference product on these cores, and a step counted in such products: a dict on rank 0. Collective.
-
-    step_seconds: of each step on this rank. reference: of the product around each of them. None where no step was timed, or
-    ranks took different numbers of them. What slows down a core for a while slows down both: their ratio changes less.
-    """
+    """Seconds of the reference product on these cores, and a step counted in such products, which changes less where cores are
+    slowed down: a dict on rank 0; None where no step was timed, or ranks took different numbers of them. Collective."""
     gathered = grid.gather((list(step_seconds), list(reference)))
-    if gathered is None:
-        return None
-    counts = {len(values) for pair in gathered for values in pair}
-    if len(counts) > 1 or counts == {0}:
+    counts = {len(values) for pair in gathered or () for values in pair}
+    if len(counts) != 1 or counts == {0}:
         return None
     seconds, references = (np.array(of, np.float64) for of in zip(*gathered))
     products = seconds.max(axis=0) / references.max(axis=0)
     return {"reference_seconds": float(median(references.flat)), "reference_products_per_step": float(median(products))}
-
-
-def slowest_rank(seconds):
-    """The seconds of each step, which is as slow as its slowest rank. seconds: a list for each rank.
-
-    Where workers take unequally many turns it is a mean: of the slowest rank, over the mean number of turns.
-    """
-    if len(set(map(len, seconds))) == 1:
-        return np.max(np.array(seconds, np.float64), axis=0)
-    return np.array([max(map(sum, seconds)) * len(seconds) / sum(map(len, seconds))])
 
 
 def memory(net, optimizer, grid):
@@ -209,10 +192,8 @@ def memory(net, optimizer, grid):
 
 
 def overlap(net):
-    """How much of the sums of gradients was hidden: a dict, or None where nothing overlaps. Collective.
-
-    "in_flight": mean seconds of a step in which a sum was under way. "exposed": those in which a rank could only wait.
-    """
+    """How much of the sums of gradients was hidden: a dict, or None where nothing overlaps. Collective. "in_flight": mean
+    seconds of a step in which a sum was under way. "exposed": those in which a rank could only wait."""
     seconds = net.reduction.seconds_of_step()
     if seconds is None:
         return None
@@ -222,10 +203,7 @@ def overlap(net):
 
 
 def losses_of_all(grid, net, protocol, losses):
-    """The mean loss over each global minibatch, in the order of the steps: a list on rank 0. Collective.
-
-    grid: of all workers. losses: of the turns of this worker.
-    """
+    """The mean loss over each global minibatch, a list on rank 0. Collective. losses: of the turns of this worker."""
     mine = list(zip(protocol.taken, losses, strict=True)) if net.grid.rank == 0 else []
     workers = grid.gather(mine)
     if workers is None:
@@ -240,10 +218,8 @@ def losses_of_all(grid, net, protocol, losses):
 
 def of_protocol(grid, net, protocol, batch_size):
     """What a report says of the protocol: a dict on rank 0, None elsewhere; empty where there is one worker. Collective.
-
     effective_batch: samples of one update. interval: steps between two exchanges, None for one at the end. staleness: {updates
-    by others in between: gradients}. turns: minibatches of each worker. protocol_memory: bytes, on the rank with the most.
-    """
+    by others in between: gradients}. turns: minibatches of each worker. protocol_memory: bytes, on the rank with the most."""
     if protocol.workers.size == 1:
         return {}
     kept = sum(array.nbytes for array in protocol.own_arrays().values())
@@ -292,3 +268,32 @@ def write_array(path, array):
 def write_json(path, content, indent=1):
     """Write `content` as JSON; the file appears whole or not at all. indent: None for one line."""
     write_text(path, json.dumps(content, indent=indent, allow_nan=False) + "\n")
+
+
+@contextlib.contextmanager
+def fitting(words):
+    """Errors over unfit content of a file become a ValueError with these words."""
+    try:
+        yield
+    except UNFIT as error:
+        raise ValueError(f"{words} ({type(error).__name__}: {error})") from None
+
+
+def earlier_results(path, entries, program, document):
+    """The results in a file, a list of dicts that have these entries; none if there is no file. ValueError for anything else.
+    document: as in `write_results`, tried before anything is measured. OSError if the file can not be written."""
+    check_writable(path)
+    found = content_of_file(path) if Path(path).exists() else []
+    if not isinstance(found, list) or any(not isinstance(r, dict) or not set(entries) <= r.keys() for r in found):
+        raise ValueError(f"{path} holds no results of {program}: give another name")
+    with fitting(f"{path} holds results of {program} that are damaged: give another name"):
+        list(document(found) if found else ())
+    return found
+
+
+def write_results(path, before, result, problem, document):
+    """Write the earlier results, with a new one in the place of its problem's, as JSON and beside it as Markdown. problem: the
+    entries that name it. document: a function of all results that yields lines."""
+    results = [*(one for one in before if any(one[name] != result[name] for name in problem)), result]
+    write_text(path, json.dumps(results, indent=1) + "\n")
+    write_text(Path(path).with_suffix(".md"), "\n".join(document(results)) + "\n")

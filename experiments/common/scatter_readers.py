@@ -1,11 +1,10 @@
 """Two ways in which rank 0 reads the samples of all ranks and sends them: both methods of Laugier et al. 2018, section 7.
 
 Method 1 is one scatter, in which ranks that need the same rows get a copy each. Method 2 scatters the blocks of the axis
-`batch` to one rank each, which broadcasts its block to the others: two latencies, but fewer bytes from rank 0.
-
-With a latency of alpha seconds, beta seconds a byte, a grid of n_b x n_m ranks and `data` bytes in one block, method 1 takes
-alpha + n_b n_m data beta and method 2 takes 2 alpha + max(n_b, n_m) data beta. So method 1 is faster for small blocks, while
-data < alpha / (beta (n_b n_m - max(n_b, n_m))). The paper has ">" in the place of "<", which is a mistake.
+`batch` to one rank each, which broadcasts its block to the others: two latencies, but fewer bytes from rank 0. With a latency
+of alpha seconds, beta seconds a byte, a grid of n_b x n_m ranks and `data` bytes in one block, method 1 takes alpha + n_b n_m
+data beta and method 2 takes 2 alpha + max(n_b, n_m) data beta. So method 1 is faster for small blocks, while data < alpha /
+(beta (n_b n_m - max(n_b, n_m))). The paper has ">" in the place of "<", which is a mistake.
 """
 
 from math import prod
@@ -31,7 +30,7 @@ class ScatterReader:
         targets = [net.output.rows(batch_size, place) for place in self.places]
         blocks = labels = None
         if self.world.rank == 0:
-            x, y = self.part.inputs(indices, _whole(net.input.sample_shape)), self.part.targets(indices)
+            x, y = self.part.inputs(indices, (slice(None),) * len(net.input.sample_shape)), self.part.targets(indices)
             blocks = np.concatenate([x[index].ravel() for index in wanted])
             labels = np.concatenate([y[rows].ravel() for rows in targets])
         me = self.world.rank
@@ -55,8 +54,9 @@ class ScatterBroadcastReader:
     def load(self, indices):
         net, blocks = self.net, self.net.splits[BATCH].of_length(len(indices))
         reads, mine = self.batch.rank == 0 and self.others.rank == 0, blocks.part(self.batch.rank)
-        x = self._spread(self.part.inputs(indices, _whole(net.input.sample_shape)) if reads else None, blocks,
-                         net.input.sample_shape, self.part.input_type)  # fmt: skip
+        shape = net.input.sample_shape
+        x = self.part.inputs(indices, (slice(None),) * len(shape)) if reads else None
+        x = self._spread(x, blocks, shape, self.part.input_type)
         y = self._spread(self.part.targets(indices) if reads else None, blocks,
                          self.part.target_shape, self.part.target_type)  # fmt: skip
         rows, *block = net.input_block(len(indices))
@@ -72,10 +72,6 @@ class ScatterBroadcastReader:
             out[...] = whole
         self.others.broadcast(out, "minibatch")
         return out
-
-
-def _whole(shape):
-    return tuple(slice(0, length) for length in shape)
 
 
 READERS = minibatch_readers.READERS | {"scatter": ScatterReader, "scatter-broadcast": ScatterBroadcastReader}

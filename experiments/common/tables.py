@@ -43,11 +43,6 @@ def lines(rows, text=cell):
     return "\n".join([rule, *(f"| {' | '.join(text(row[head]) for head in heads)} |" for row in rows)])
 
 
-def titled(title, rows):
-    """A title and a table in Markdown, or nothing if there are no rows."""
-    return f"\n{title}\n\n{lines(rows)}\n" if rows else ""
-
-
 def terminal(markdown):
     """Markdown as one reads it in a terminal: tables in straight columns, without marks of code."""
     found = []

@@ -7,20 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from mpi4py import MPI
 
 from gridgrad import datasets
 from gridgrad.datasets import augment, hold_out
-from gridgrad.datasets.part import Hollow, Part
+from gridgrad.datasets.part import Part
 from gridgrad.datasets.views import Augmented, Held, Subset
 from gridgrad.experiments.common import checkpoints
 from gridgrad.experiments.common.options import check_writable, shares_of, user_input
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.run_changes import Handicap
-from gridgrad.nn import LOSSES, OPTIMIZERS, SoftmaxCrossEntropy, network_summary
+from gridgrad.nn import LOSSES, OPTIMIZERS, SoftmaxCrossEntropy, network_summary, parse_schedule
 from gridgrad.nn.device import NO_TF32
 from gridgrad.nn.files.whole_files import resolved
-from gridgrad.nn.learning_rates import parse_schedule
 from gridgrad.parallel.calibration.this_machine import machine_of_job, memory_of_machine, memory_of_rank
 from gridgrad.parallel.choose.parallelize import ALTERNATIVES, PARTITIONS
 from gridgrad.parallel.choose.reductions import check_name
@@ -66,7 +64,7 @@ def default_of(option):
 def complete(args, ranks):
     """Set the options of the optimizer that were left out. ValueError for options that no job of so many ranks can take."""
     defaults = DEFAULTS[args.optimizer]
-    for option in {option: None for options in DEFAULTS.values() for option in options}:
+    for option in dict.fromkeys(option for options in DEFAULTS.values() for option in options):
         if getattr(args, option) is None:
             setattr(args, option, defaults.get(option))
         elif option not in defaults:
@@ -153,18 +151,13 @@ def held(protocol, part, seed):
         return part
     found, whole = Held(part, np.arange(len(part))), tuple(slice(0, length) for length in part.sample_shape)
 
-    def moved(*samples):
-        found.part, found.indices = part_of(part, *samples), samples[-1]
+    def moved(inputs, targets, indices):
+        width = part.target_shape  # of values, which are scaled already
+        scales = {} if targets.dtype.kind == "i" else {"y_mean": np.zeros(width), "y_std": np.ones(width)}
+        found.part, found.indices = Part(inputs, targets, 0.0, 1.0, **scales, dtype=inputs.dtype), indices
 
     protocol.hold(lambda indices: (part.inputs(indices, whole), part.targets(indices)), len(part), seed, moved)
     return found
-
-
-def part_of(part, inputs, targets, indices):
-    """A Part of samples of another one, which are scaled already. indices: their numbers there."""
-    width = part.target_shape
-    scales = {} if targets.dtype.kind == "i" else {"y_mean": np.zeros(width), "y_std": np.ones(width)}  # as they are
-    return Part(inputs, targets, 0.0, 1.0, **scales, dtype=inputs.dtype)
 
 
 def slowdowns(text, ranks):
@@ -187,10 +180,8 @@ def handicap(args, comm):
 
 
 def balance(args, serial, grid, placing):
-    """The Balance of several ranks, of a micro-batch, where --shares auto or --rebalance needs it; else None. Collective.
-
-    placing: the PlacementSpec for this ProcessGrid. ValueError if the network does not fit the memory.
-    """
+    """The Balance of several ranks where --shares auto or --rebalance needs it; else None. Collective. ValueError for the
+    memory."""
     if grid.size == 1 or args.shares != AUTO and not args.rebalance:
         return None
     samples = -(-args.batch_size // (args.micro_batches or 1))
@@ -214,10 +205,8 @@ def make_loss(args, data):
 
 
 def placement_spec(args, sizes):
-    """(PlacementSpec of the options, what the planner considers beside plans along the axes).
-
-    sizes: of the grid, None if the planner chooses it. ValueError for options that do not go together.
-    """
+    """(PlacementSpec of the options, what the planner considers beside plans along the axes). sizes: of the grid, if it is
+    named."""
     shares = shares_of(args.shares, sizes) if args.shares not in (None, AUTO) else None
     moving = args.shares == AUTO or args.rebalance
     if moving and args.plan and is_partition(args.plan):
@@ -258,32 +247,25 @@ def load(args, comm):
     return data or outline
 
 
-def content_of(data, comm):
+def content_of(data, comm, alone):
     """A digest of the numbers in a Dataset, before they are standardised, wherever they lie and in whatever type. Collective.
-
-    It hashes the hashes of pieces, which the ranks share; rank 0 takes all if it alone has the samples.
-    """
+    It hashes the hashes of pieces, which the ranks share. alone: whether rank 0 alone has the samples, and so takes all."""
     digests, number, parts = {}, 0, (data.train, data.test)
-    alone = comm.allreduce(any(isinstance(part.x, Hollow) for part in parts), MPI.LOR)
     for part in parts:
         for array, kind in ((part.x, part.input_type), (part.y, part.target_type)):
             step = max(1, PIECE // max(1, math.prod(array.shape[1:]) * kind.itemsize))
             for start in range(0, len(array), step):
                 if number % (1 if alone else comm.size) == comm.rank:
-                    rows = np.arange(start, min(start + step, len(array)))
-                    digests[number] = hashlib.sha256(canonical(np.asarray(array[rows]), kind)).digest()
+                    values = np.asarray(array[np.arange(start, min(start + step, len(array)))])
+                    with np.errstate(invalid="ignore"):  # of numbers that do not fit
+                        small = values.astype(np.uint8)
+                    canonical = small if np.array_equal(small, values) else values.astype(kind.newbyteorder("<"))
+                    digests[number] = hashlib.sha256(np.ascontiguousarray(canonical)).digest()
                 number += 1
     meet(comm, "the content of the data, which is compared with that of a checkpoint")
     everyone = {number: digest for found in comm.allgather(digests) for number, digest in found.items()}
     shapes = [(len(part), part.features, part.target_width) for part in parts]
     return hashlib.sha256(repr((data.loss, shapes)).encode() + b"".join(everyone[one] for one in range(number))).hexdigest()
-
-
-def canonical(values, kind):
-    """An array as contiguous bytes where all numbers fit them, and else in a type."""
-    with np.errstate(invalid="ignore"):  # of numbers that do not fit
-        small = values.astype(np.uint8)
-    return np.ascontiguousarray(small if np.array_equal(small, values) else values.astype(kind.newbyteorder("<")))
 
 
 def check_memory(args, serial, net, workers=1):

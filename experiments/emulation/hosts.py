@@ -3,15 +3,11 @@
 Each host has a network, a name and a /dev/shm of its own, so ranks of different hosts talk TCP; they share the cores, the
 memory and the disk. `gridgrad launch --hosts 4` runs jobs so.
 
-| process                  | what it does                                                                                 |
-|--------------------------|----------------------------------------------------------------------------------------------|
-| this program             | waits, and passes the status on                                                              |
-| process 1 of a namespace | sets everything up, then is the switch between the hosts: `experiments/emulation/shaper.py` |
-| one a host               | keeps the host's namespaces; sleeps                                                          |
-| mpiexec                  | has a port of the switch too, and starts its proxies on the hosts through a stand-in for ssh |
-
-The hosts are Linux namespaces without names, each of which exists as long as a process runs in it. So nothing of a job has a
-name or a file outside, and all of it ends with process 1.
+This program waits, and passes the status on. Process 1 of a namespace sets everything up, and then is the switch between the
+hosts (`experiments/emulation/shaper.py`). On each host a process sleeps that keeps its namespaces. mpiexec has a port of the
+switch too, and starts its proxies on the hosts through a stand-in for ssh. The hosts are Linux namespaces without names, each
+of which exists as long as a process runs in it. So nothing of a job has a name or a file outside, and all of it ends with
+process 1.
 """
 
 import contextlib
@@ -75,7 +71,10 @@ def play(job):
     ports, processes = {}, {}
     for i in range(job.hosts):
         ports[i + 1] = become(f"host{i}", i + 1)
-        processes[ADDRESS.format(i + 1)] = keep()
+        process = os.fork()  # one that does nothing, and keeps the host
+        while process == 0:
+            signal.pause()
+        processes[ADDRESS.format(i + 1)] = process
     ports[LAUNCHER] = become("launcher", LAUNCHER)
     for address, process in processes.items():
         (SHARED_MEMORY / address).write_text(str(process))
@@ -102,14 +101,6 @@ def become(name, last_byte):
     if done.returncode:
         raise OSError(f"the network of {name} can not be set up: ip says {done.stderr.strip()}")
     return end
-
-
-def keep():
-    """Start a process that does nothing on the host that this one is on now; returns its id."""
-    process = os.fork()
-    while process == 0:
-        signal.pause()
-    return process
 
 
 def launch(job, ssh):
@@ -157,10 +148,8 @@ def _call(function, *arguments):
 
 
 def contained(body):
-    """The exit status of `body()`, run as process 1 of a namespace of its own; 128 + the number of a signal that ended it.
-
-    The kernel ends all processes of a namespace with its process 1, and process 1 with its parent: none remains.
-    """
+    """The exit status of `body()`, run as process 1 of a namespace of its own; 128 + the number of a signal that ended it. The
+    kernel ends all processes of a namespace with its process 1, and process 1 with its parent: none remains."""
     sys.stdout.flush()
     leave(PROCESSES)
     child = os.fork()

@@ -24,11 +24,8 @@ FRAME = 38  # bytes that Ethernet adds on the cable: addresses and type 14, chec
 
 
 def interface(name):
-    """Make a network interface in this process's network; returns the descriptor of its other end.
-
-    Reading it gives an IP packet that the interface sent, writing it one to receive, each behind its offload header.
-    The interface is gone when the descriptor is closed.
-    """
+    """Make a network interface in this process's network; returns the descriptor of its other end, which gives and takes IP
+    packets, each behind its offload header. The interface is gone when the descriptor is closed."""
     end = os.open(DEVICE, os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(end, TUNSETIFF, struct.pack("16sH22x", name.encode(), TUN | NO_INFORMATION | OFFLOAD_HEADER))
     fcntl.ioctl(end, TUNSETOFFLOAD, CHECKSUMS | SEGMENTS)
@@ -55,19 +52,16 @@ class Switch:
         """Carry packets until there is something to read from the descriptor `stop`."""
         descriptors = [stop, *self.ports.values()]
         while True:
-            self._deliver()
+            while self.under_way and self.under_way[0][0] <= time.perf_counter():
+                *_, port, packet = heapq.heappop(self.under_way)
+                with contextlib.suppress(OSError):  # an interface that is down
+                    os.write(port, packet)
             wait = max(0.0, self.under_way[0][0] - time.perf_counter()) if self.under_way else None
             ready = select.select(descriptors, (), (), wait)[0]  # to the microsecond, as poll is not
             if stop in ready:
                 return
             for port in ready:
                 self._accept(port)
-
-    def _deliver(self):
-        while self.under_way and self.under_way[0][0] <= time.perf_counter():
-            *_, port, packet = heapq.heappop(self.under_way)
-            with contextlib.suppress(OSError):  # an interface that is down
-                os.write(port, packet)
 
     def _accept(self, source):
         """Take a packet from a port and compute when it arrives. IPv6 packets, which only look for routers, are dropped."""

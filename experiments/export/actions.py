@@ -5,7 +5,7 @@ A collective stands where its rank waits for it; only the sum of the value of th
 moved behind the sums of gradients, where it is waited for. What else overlaps with computing does not overlap here.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gridgrad.parallel.grid.process_grid import AXES, MODEL, STAGE, GridDescription, places
 from gridgrad.parallel.pipeline.schedule import other_end, peers, with_announcements
@@ -13,8 +13,7 @@ from gridgrad.parallel.prediction.cost import Cost
 from gridgrad.parallel.prediction.pipeline_cost import partition_work, pipeline_step_time, stage_work
 
 
-@dataclass(frozen=True)
-class Compute:
+class Compute(NamedTuple):
     """An operation, with the seconds that the machine file gives it."""
 
     layer: str  # the name of what it belongs to
@@ -22,8 +21,7 @@ class Compute:
     flops: float = 0.0
 
 
-@dataclass(frozen=True)
-class Collective:
+class Collective(NamedTuple):
     """A collective of a group, with what this rank sends."""
 
     layer: str
@@ -34,8 +32,7 @@ class Collective:
     messages: dict | None = None  # {place of another rank: bytes for it alone}; None where all work together in an algorithm
 
 
-@dataclass(frozen=True)
-class Send:
+class Send(NamedTuple):
     """A message of a pipeline, for which the rank does not wait."""
 
     receiver: int
@@ -43,8 +40,7 @@ class Send:
     tag: int  # of this message, the same at the receiver, and from 1
 
 
-@dataclass(frozen=True)
-class Expect:
+class Expect(NamedTuple):
     """The same at its receiver, which announces it some instructions before it needs it."""
 
     sender: int
@@ -52,8 +48,7 @@ class Expect:
     tag: int
 
 
-@dataclass(frozen=True)
-class Receive:
+class Receive(NamedTuple):
     """The receiver waits for it."""
 
     sender: int
@@ -114,25 +109,26 @@ def _of_row(found, work, axis, grid):
     """Yield the actions of one rank of a pipeline. work: the PipelineWork of the ranks beside it along the axis."""
     rank, route, machine = grid.coordinates[axis], found.schedule.route, work.machine
 
-    def received(instruction):
-        """Yield (rank, bytes, tag) of the messages of a RECV_F or RECV_B."""
-        sent = other_end(instruction)
+    def messages(instruction):
+        """Yield (other rank, bytes, tag) of the messages of a SEND or RECV."""
+        sends = instruction.op.startswith("SEND")
+        send = instruction if sends else other_end(instruction)
+        tag = 1 + 2 * (send.micro_batch * route.chunks + send.chunk) + (send.op == "SEND_B")
         for other in peers(route, rank, instruction):
-            if nbytes := work.sent.get((other, rank, sent.op, sent.chunk), 0):
-                yield grid.rank_beside(axis, other), nbytes, tag(sent, route)
+            ends = (rank, other) if sends else (other, rank)
+            if nbytes := work.sent.get((*ends, send.op, send.chunk), 0):
+                yield grid.rank_beside(axis, other), nbytes, tag
 
     for instruction, announced in with_announcements(found.schedule.rows[rank]):
-        yield from (Expect(*message) for one in announced for message in received(one))
+        yield from (Expect(*message) for one in announced for message in messages(one))
         op, chunk, _ = instruction
         copies = work.copies.get((rank, op, chunk), 0.0)
         if op.startswith("SEND"):
             if copies:
                 yield Compute(op, copies)
-            for other in peers(route, rank, instruction):
-                if nbytes := work.sent.get((rank, other, op, chunk), 0):
-                    yield Send(grid.rank_beside(axis, other), nbytes, tag(instruction, route))
+            yield from (Send(*message) for message in messages(instruction))
         elif op.startswith("RECV"):
-            yield from (Receive(*message) for message in received(instruction))
+            yield from (Receive(*message) for message in messages(instruction))
             if copies:
                 yield Compute(op, copies)
         elif op == "U":
@@ -145,8 +141,3 @@ def _of_row(found, work, axis, grid):
             yield from _of_works(held.works_of(op), grid, machine, work.itemsize)
             if op in "WB" and found.micro_batches > 1 and held.added:
                 yield Compute("add", held.added)
-
-
-def tag(send, route):
-    """The tag of what is sent in a SEND_F or SEND_B, from 1."""
-    return 1 + 2 * (send.micro_batch * route.chunks + send.chunk) + (send.op == "SEND_B")

@@ -6,17 +6,11 @@ messages: these have one byte.
 
 Execution traces of MLCommons Chakra are what ASTRA-sim reads (Sridharan et al. 2023). A rank has a file of its own: a
 GlobalMetadata, then a Node for each operation, in an order in which they can be done, written by the package mlc-chakra.
-
-| an operation            | its node                                                                                       |
-|-------------------------|------------------------------------------------------------------------------------------------|
-| computing               | COMP_NODE of a CPU, in whole microseconds, rounded so that their sum is right, with `num_ops`  |
-| a collective of `KINDS` | COMM_COLL_NODE: `comm_type`, `comm_size`, and `pg_name` unless it is of all ranks              |
-| a message               | COMM_SEND_NODE or COMM_RECV_NODE: `comm_src`, `comm_dst`, `comm_tag`, `comm_size`              |
-
-`comm_size` of a collective is what Chakra's converter writes and ASTRA-sim expects: the bytes of a rank's input, which are all
-of an array that is reduced or that goes to all, but only the block that a rank gives to an all-gather. It is the same on all
-ranks, because ASTRA-sim waits for messages of that size: where inputs differ it is their mean, rounded up to whole bytes. The
-names of the groups are numbers, and the ranks of each are in a file that ASTRA-sim reads.
+Microseconds of computing are rounded so that their sum is right. The collectives of `KINDS` stay what they are. Their
+`comm_size` is what Chakra's converter writes and ASTRA-sim expects: the bytes of a rank's input, which are all of an array that
+is reduced or that goes to all, but only the block that a rank gives to an all-gather. It is the same on all ranks, because
+ASTRA-sim waits for messages of that size: where inputs differ it is their mean, rounded up to whole bytes. The names of the
+groups are numbers, and the ranks of each are in a file that ASTRA-sim reads.
 """
 
 import json
@@ -49,28 +43,20 @@ def write_goal(folder, actions, machine):
         for rank, of_rank in enumerate(actions):
             file.write(f"\nrank {rank} {{\n")
             for number, what, requires, _ in operations(of_rank, lists[rank]):
-                file.write(f"l{number}: {in_goal(what)}\n")
+                match what:
+                    case Compute():
+                        words = f"calc {round(what.seconds * NANOSECONDS)}"
+                    case Send():
+                        words = f"send {max(1, what.nbytes)}b to {what.receiver} tag {what.tag}"
+                    case Expect():
+                        words = f"recv {max(1, what.nbytes)}b from {what.sender} tag {what.tag}"
+                file.write(f"l{number}: {words}\n")
                 file.writelines(f"l{number} requires l{earlier}\n" for earlier in requires)
             file.write("}\n")
 
 
-def in_goal(what):
-    """An operation in GOAL."""
-    match what:
-        case Compute():
-            return f"calc {round(what.seconds * NANOSECONDS)}"
-        case Send():
-            return f"send {max(1, what.nbytes)}b to {what.receiver} tag {what.tag}"
-        case Expect():
-            return f"recv {max(1, what.nbytes)}b from {what.sender} tag {what.tag}"
-
-
 def write_chakra(folder, actions, machine):
-    """Write the trace of each rank and the groups into a folder.
-
-    actions: of each rank, see `step_actions`. machine: a Machine; the seconds of the actions have all that is needed of it.
-    ValueError if the package mlc-chakra is not installed.
-    """
+    """Write the trace of each rank and the groups into a folder, as `write_goal`. ValueError if mlc-chakra is not installed."""
     schema, encode = package()
     folder, lists = Path(folder), meetings(actions)
     groups = {tuple(range(len(actions))): ""}  # {ranks: name}; that of all ranks has none
@@ -83,10 +69,8 @@ def write_chakra(folder, actions, machine):
 
 
 def package():
-    """(the module of Chakra's schema, the function that writes a message with its length before it).
-
-    ValueError, which says how to install them, if they are not there or do not fit each other.
-    """
+    """(the module of Chakra's schema, the function that writes a message). ValueError that says how to install what is
+    missing."""
     try:
         from google.protobuf.runtime_version import VersionError
 
@@ -115,8 +99,10 @@ def nodes(rank, done, groups, schema):
             case Collective():
                 name = groups.setdefault(what.ranks, str(len(groups)))
                 node.name, node.type = f"{what.layer} {what.kind}", schema.COMM_COLL_NODE
-                kind = schema.CollectiveCommType.Value(KINDS[what.kind][0])
-                attributes = {"comm_type": ("int64", kind), "comm_size": ("int64", input_bytes(meeting))}
+                kind, times = KINDS[what.kind]
+                nbytes = -(-sum(one.nbytes for one in meeting) // times(len(meeting)))
+                attributes = {"comm_type": ("int64", schema.CollectiveCommType.Value(kind))}
+                attributes["comm_size"] = "int64", max(1, nbytes)
                 if name:
                     attributes["pg_name"] = ("string", name)
             case Send():
@@ -134,9 +120,3 @@ def message(sender, receiver, what):
     """The attributes of a Send or Expect. Simulators know no empty messages: these have one byte."""
     ranks = {"comm_src": ("int32", sender), "comm_dst": ("int32", receiver)}
     return ranks | {"comm_tag": ("int32", what.tag), "comm_size": ("int64", max(1, what.nbytes))}
-
-
-def input_bytes(meeting):
-    """The bytes of the input of one rank of a collective, on average, rounded up, and at least one."""
-    times = KINDS[meeting[0].kind][1](len(meeting))
-    return max(1, -(-sum(one.nbytes for one in meeting) // times))

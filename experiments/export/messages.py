@@ -4,16 +4,14 @@ as operations that require earlier ones, for formats that are graphs.
 In one round of a collective each of its ranks sends, receives, and waits for both. There are as many rounds, and as many bytes
 from each rank, as the table of collectives says (`parallel/grid/collectives.py`), whatever the collective is:
 
-| a collective                                     | its rounds                                                           |
-|--------------------------------------------------|----------------------------------------------------------------------|
-| whose messages are known, such as an exchange    | one, in which all messages travel; empty ones are left out           |
-| of log2(ranks) rounds                            | pairs of ranks exchange one block with the one half of the group     |
-|                                                  | away, then two with the one a quarter away, and so on: most bytes go |
-|                                                  | to neighbours (Thakur, Rabenseifner and Gropp 2005, of all-reduces)  |
-| of log2(ranks) rounds, rounded up                | in round k 2^k blocks to the rank 2^k away, in the last one the rest |
-|                                                  | (Bruck et al. 1997)                                                  |
-| of twice as many, such as an all-reduce          | the same, backwards and then forwards, each with half of the bytes   |
-| of any other number of rounds                    | a ring: as many bytes to the next rank in each of them               |
+| a collective                                  | its rounds                                                               |
+|-----------------------------------------------|--------------------------------------------------------------------------|
+| whose messages are known, such as an exchange | one, in which all messages travel; empty ones are left out               |
+| of log2(ranks) rounds                         | pairs exchange one block with the rank half of the group away, then two  |
+|                                               | with that a quarter away, and so on (Thakur et al. 2005, of all-reduces) |
+| of log2(ranks) rounds, rounded up             | in round k 2^k blocks to the rank 2^k away (Bruck et al. 1997)           |
+| of twice as many, such as an all-reduce       | the same, backwards and then forwards, each with half of the bytes       |
+| of any other number of rounds                 | a ring: as many bytes to the next rank in each of them                   |
 
 This is the order of an all-gather; reductions go backwards, which takes as long. Where the blocks of the ranks differ, each
 rank still sends its own bytes in total, in messages that are in proportion.
@@ -21,7 +19,7 @@ rank still sends its own bytes in total, in messages that are in proportion.
 
 from collections import defaultdict
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import NamedTuple
 
 from gridgrad.experiments.export.actions import Collective, Compute, Expect, Receive, Send
@@ -31,18 +29,9 @@ OF_COLLECTIVES = 0  # the tag of all messages of collectives; those of pipelines
 WAIT = Compute("wait", 0.0)
 
 
-class Round(NamedTuple):
-    """What a rank sends and receives at the same time, and waits for."""
-
-    sends: list  # of (rank, bytes)
-    receives: list
-
-
 def meetings(actions):
     """For each rank, an iterator of the collectives that it takes part in, each as the list of the Collectives of its ranks.
-
-    actions: for each rank, the list of its actions. ValueError if ranks of a group do not enter the same collectives.
-    """
+    ValueError if ranks of a group do not enter the same ones. actions: a list for each rank."""
     found, per_rank = defaultdict(list), []
     for of_rank in actions:
         numbers, mine = defaultdict(int), []
@@ -61,12 +50,13 @@ def meetings(actions):
 
 
 def rounds(meeting, place):
-    """Yield the Rounds of the rank at a place of a collective. meeting: the Collectives of all its ranks, in their order."""
+    """Yield what the rank at a place of a collective sends and receives in each round, and waits for: two lists of (other rank,
+    bytes). meeting: the Collectives of all its ranks, in their order."""
     mine = meeting[place]
     if mine.messages is not None:
         sends = [(mine.ranks[to], nbytes) for to, nbytes in mine.messages.items()]
         receives = [(one.ranks[one.place], one.messages[place]) for one in meeting if place in one.messages]
-        yield Round(sends, receives)
+        yield sends, receives
         return
     size = len(mine.ranks)
     found = steps(mine.kind, size)
@@ -76,14 +66,12 @@ def rounds(meeting, place):
         sent, received = (
             one.nbytes * ends[number + 1] // ends[-1] - one.nbytes * ends[number] // ends[-1] for one in (mine, meeting[before])
         )
-        yield Round([(mine.ranks[after], sent)], [(mine.ranks[before], received)])
+        yield [(mine.ranks[after], sent)], [(mine.ranks[before], received)]
 
 
 def steps(kind, ranks):
-    """For each round of a collective (a function of a place and 1 or -1, the sizes of its messages in proportion), a list.
-
-    The function returns the place to which a rank sends, 1, or the one from which it receives, -1.
-    """
+    """For each round of a collective (a function of a place and 1 or -1, the sizes of its messages in proportion), a list. The
+    function returns the place to which a rank sends, 1, or the one from which it receives, -1."""
     number, logarithm = COLLECTIVES[kind].rounds(ranks), rounded_up_log2(ranks)
     if number not in (logarithm, 2 * logarithm):
         return [(partial(further, 1, ranks), 1)] * number
@@ -112,40 +100,30 @@ class Operation(NamedTuple):
 
 
 def operations(actions, lists, whole=()):
-    """Yield the Operations of a rank, in an order in which they can be done. After each round of a collective, and where a
-    message is received, a WAIT requires what is waited for; nothing waits for a Send.
-
-    actions: see `step_actions`. lists: its `meetings`. whole: the kinds of collectives that stay what they are.
-    """
-    number, last, expected = 0, (), {}
+    """Yield the Operations of a rank, in an order in which they can be done; nothing waits for a Send. lists: its `meetings`.
+    whole: the kinds of collectives that stay what they are."""
+    numbers, last, expected = count(1), (), {}
     for one in actions:
+        meeting = next(lists) if isinstance(one, Collective) else None
+        if meeting and one.kind not in whole:
+            for sends, receives in rounds(meeting, one.place):
+                messages = [Send(*to, OF_COLLECTIVES) for to in sends]
+                messages += [Expect(*origin, OF_COLLECTIVES) for origin in receives]
+                begun = [Operation(next(numbers), message, last) for message in messages]
+                yield from begun
+                if begun:
+                    wait = Operation(next(numbers), WAIT, (*last, *(message.number for message in begun)))
+                    yield wait
+                    last = (wait.number,)
+            continue
+        number = next(numbers)
         match one:
-            case Compute():
-                number += 1
-                yield Operation(number, one, last)
-                last = (number,)
-            case Collective() if one.kind in whole:
-                number += 1
-                yield Operation(number, one, last, next(lists))
-                last = (number,)
-            case Collective():
-                for sends, receives in rounds(next(lists), one.place):
-                    messages = [Send(*to, OF_COLLECTIVES) for to in sends]
-                    messages += [Expect(*origin, OF_COLLECTIVES) for origin in receives]
-                    numbers = range(number + 1, number + 1 + len(messages))
-                    yield from (Operation(*message, last) for message in zip(numbers, messages, strict=True))
-                    if messages:
-                        number += len(messages) + 1
-                        yield Operation(number, WAIT, (*last, *numbers))
-                        last = (number,)
-            case Send():
-                number += 1
-                yield Operation(number, one, last)
-            case Expect():
-                number += 1
-                yield Operation(number, one, last)
-                expected[one.sender, one.tag] = number
             case Receive():
-                number += 1
                 yield Operation(number, WAIT, (*last, expected.pop((one.sender, one.tag))))
-                last = (number,)
+            case Expect():
+                expected[one.sender, one.tag] = number
+                yield Operation(number, one, last)
+            case _:
+                yield Operation(number, one, last, meeting)
+        if not isinstance(one, Send | Expect):
+            last = (number,)

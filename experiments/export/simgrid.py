@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 
 from gridgrad.experiments.export.actions import Collective, Compute, Expect, Receive, Send
-from gridgrad.experiments.export.messages import OF_COLLECTIVES, Round, meetings, rounds
+from gridgrad.experiments.export.messages import OF_COLLECTIVES, meetings, rounds
 from gridgrad.nn.files.whole_files import write_text
 from gridgrad.parallel.prediction.machine import ACCESSES
 
@@ -32,11 +32,8 @@ OPTIONS = (
 
 
 def write(folder, actions, machine, native=NATIVE):
-    """Write the traces, their list, hosts, platform and a script that replays them into a folder.
-
-    actions: of each rank, see `step_actions`. machine: a Machine. native: the kinds of collectives of all ranks that are left
-    to SMPI. ValueError if a message is too long for SMPI.
-    """
+    """Write the traces, their list, hosts, platform and a script that replays them into a folder. actions: see `step_actions`.
+    native: the kinds of collectives of all ranks that are left to SMPI. ValueError if a message is too long for SMPI."""
     folder, ranks, lists = Path(folder), len(actions), meetings(actions)
     for rank, of_rank in enumerate(actions):
         write_text(folder / f"rank{rank}.txt", text(trace(rank, of_rank, lists[rank], ranks, machine, native)))
@@ -57,10 +54,7 @@ def command(ranks, machine):
 
 
 def replayed(folder, ranks, machine, timeout=600):
-    """Seconds of the step whose traces are in a folder, as SMPI simulates it, to a microsecond.
-
-    timeout: seconds that the simulation may take. ValueError if it does not come to an end.
-    """
+    """Seconds of the step whose traces are in a folder, as SMPI simulates it. ValueError if that does not come to an end."""
     try:
         finished = subprocess.run(command(ranks, machine), cwd=folder, capture_output=True, text=True, timeout=timeout)
     except FileNotFoundError:
@@ -95,40 +89,32 @@ def platform(machine, ranks):
 def trace(rank, actions, lists, ranks, machine, native):
     """Yield the lines of the trace of a rank. lists: its `meetings`. ranks: how many there are. native: as for `write`."""
     yield f"{rank} init"
-    sends = False
+    has_sent = False
     for one in actions:
         match one:
             case Compute():
                 yield f"{rank} compute {one.seconds * machine.core['flops']:.12g}"
             case Collective():
                 meeting = next(lists)
-                if one.kind in native and len(one.ranks) == ranks and fits(meeting):
+                is_of_all = len(one.ranks) == ranks  # then each rank sends, or gets, up to all bytes except its own
+                if one.kind in native and is_of_all and sum(each.nbytes for each in meeting) // (ranks - 1) <= LARGEST:
                     yield f"{rank} {native_line(one.kind, meeting, one.place)}"
                 else:
-                    for found in rounds(meeting, one.place):
-                        yield from messages(rank, found)
+                    for sends, receives in rounds(meeting, one.place):  # sends first: SMPI waits at once for an empty message
+                        yield from (f"{rank} isend {to} {OF_COLLECTIVES} {counted(nbytes)} {BYTE}" for to, nbytes in sends)
+                        yield from (f"{rank} irecv {by} {OF_COLLECTIVES} {counted(nbytes)} {BYTE}" for by, nbytes in receives)
+                        yield from (f"{rank} wait {rank} {to} {OF_COLLECTIVES}" for to, _ in sends)
+                        yield from (f"{rank} wait {by} {rank} {OF_COLLECTIVES}" for by, _ in receives)
             case Send():
-                sends = True
+                has_sent = True
                 yield f"{rank} isend {one.receiver} {one.tag} {counted(one.nbytes)} {BYTE}"
             case Expect():
                 yield f"{rank} irecv {one.sender} {one.tag} {counted(one.nbytes)} {BYTE}"
             case Receive():
                 yield f"{rank} wait {one.sender} {rank} {one.tag}"
-    if sends:
+    if has_sent:
         yield f"{rank} waitall"
     yield f"{rank} finalize"
-
-
-def messages(rank, found: Round):
-    """Yield the lines of a Round. Sends come first, because SMPI waits at once for a message that is empty."""
-    for other, nbytes in found.sends:
-        yield f"{rank} isend {other} {OF_COLLECTIVES} {counted(nbytes)} {BYTE}"
-    for other, nbytes in found.receives:
-        yield f"{rank} irecv {other} {OF_COLLECTIVES} {counted(nbytes)} {BYTE}"
-    for other, _ in found.sends:
-        yield f"{rank} wait {rank} {other} {OF_COLLECTIVES}"
-    for other, _ in found.receives:
-        yield f"{rank} wait {other} {rank} {OF_COLLECTIVES}"
 
 
 def counted(nbytes):
@@ -136,11 +122,6 @@ def counted(nbytes):
     if nbytes > LARGEST:
         raise ValueError(f"a message has {nbytes} bytes, and SMPI counts up to {LARGEST}: use more ranks, or a smaller batch")
     return str(nbytes)
-
-
-def fits(meeting):
-    """Whether SMPI can count the bytes of a collective: each rank sends, or gets, up to all of them but its own."""
-    return sum(one.nbytes for one in meeting) // (len(meeting) - 1) <= LARGEST
 
 
 def native_line(kind, meeting, place):

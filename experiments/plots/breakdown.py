@@ -1,24 +1,14 @@
 """Where the time of a step goes on each number of ranks, as in Figures 5.1 to 5.10 of Marques 2016, and how efficiently.
 
 A bar is the time of a step, the mean over the ranks, so that the parts add up. Convolutions are told apart where the runs were
-profiled. Below stand the efficiencies of the POP project (pop-coe.eu), of the time that is not reading:
-
-| efficiency             | ratio                                                                             |
-|------------------------|-----------------------------------------------------------------------------------|
-| load balance           | mean / largest computing time of a rank                                           |
-| communication          | largest computing time / elapsed                                                  |
-| parallel               | load balance x communication                                                      |
-| computation scaling    | computing time of all ranks together on the fewest ranks / on these, for a sample |
-| global                 | parallel x computation scaling                                                    |
+profiled. Below stand the efficiencies of the POP project (pop-coe.eu), of the time that is not reading; "computation scaling"
+is the computing time of all ranks together on the fewest ranks over that on these, for a sample.
 
 Of traces a bar is the mean step of one. Where one of them sums its gradients at once and another bucket by bucket, the part of
-the all-reduce that is hidden behind backward is told, on the rank that arrives last and so waits for no other:
-
-    hidden = (alone - exposed) / coverable, at most 1
-
-`alone` are the seconds of the blocking all-reduce, `exposed` those spent on buckets after backward. `coverable` is what
-backward could hide at best, if each bucket takes a share of `alone` in proportion to its bytes, and starts as soon as it is
-written and the one before it has arrived.
+the all-reduce that is hidden behind backward is told, on the rank that arrives last and so waits for no other: (alone -
+exposed) / coverable, at most 1. `alone` are the seconds of the blocking all-reduce, `exposed` those spent on buckets after
+backward. `coverable` is what backward could hide at best, if each bucket takes a share of `alone` in proportion to its bytes,
+and starts as soon as it is written and the one before it has arrived.
 """
 
 from collections import defaultdict
@@ -26,6 +16,7 @@ from statistics import median
 
 import numpy as np
 
+from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.plots import style as looks
 from gridgrad.experiments.plots import timeline
 from gridgrad.experiments.plots.curves import names_of
@@ -56,7 +47,11 @@ def draw(lines, look=looks.FITTING):
     if not shown:
         raise ValueError("there is no run that was measured: a breakdown shows nothing else")
     for run in (run for _, rows in shown for row in rows for run in row.runs):
-        check_says(run)
+        try:
+            check(run, TIMED)
+        except ValueError as error:
+            raise ValueError(f"the run of {run['net']} on {run['grid']} does not say how its time was spent ({error}): measure "
+                             "it again, with --anew") from None  # fmt: skip
     inches = BAR * max(FEWEST_BARS, *(len(rows) for _, rows in shown)) + SIDE  # of a panel
     width = look.width or (looks.COLUMN if LEFT + inches * len(shown) <= looks.COLUMN else looks.PAGE)
     columns = min(len(shown), max(1, int((width - LEFT) / inches)))
@@ -65,9 +60,12 @@ def draw(lines, look=looks.FITTING):
     pairs = [pair for i in range(0, 2 * blocks, 2) for pair in zip(*panels[i : i + 2])]
     found = {}
     for number, ((line, rows), (bars, table)) in enumerate(zip(shown, pairs)):
-        columns_of = parts_of(rows)
+        profiled = all(run.get("layers") for row in rows for run in row.runs)
+        columns_of = [medians(parts(run, profiled) for run in row.runs) for row in rows]
         found |= columns_of[0]
-        draw_bars(bars, columns_of, list(map(above_bar, rows)), [row.oversubscribed for row in rows])
+        speedups = [f"{row.speedup.value:.2f}" if row.speedup and row.ranks > 1 else "" for row in rows]
+        above = [f"× {speedup}".strip() if is_busy_alone(row) else speedup for row, speedup in zip(rows, speedups)]
+        draw_bars(bars, columns_of, above, [row.oversubscribed for row in rows])
         draw_table(table, rows, number % columns == 0)
         looks.label(bars, "", "ms a step, mean over ranks", line.panel.network, f"{line.name}, {title_of([line])}")
     for axes in (axes for pair in pairs[len(shown) :] for axes in pair):
@@ -82,57 +80,30 @@ def draw(lines, look=looks.FITTING):
     return looks.finish(figure, look, legend, [f"{where_words([line for line, _ in shown])} Medians of the runs{above}."])
 
 
-def check_says(run):
-    """ValueError for a run that does not say how its step was spent."""
-    try:
-        check(run, TIMED)
-    except ValueError as error:
-        raise ValueError(f"the run of {run['net']} on {run['grid']} does not say how its time was spent ({error}): measure it "
-                         "again, with --anew") from None  # fmt: skip
-
-
-def parts(run, profiled=True):
+def parts(run, profiled):
     """{part: seconds of a step} of a run, mean over the ranks, in the order in which bars stack them."""
     time = run["time"]
+    computing = {COMPUTE: time["compute"]}
     if profiled:
         convolution = sum(row[method] for row in run["layers"] if row["kind"] in CONVOLUTIONS for method in METHODS)
         computing = {CONVOLUTION: convolution, OTHER: max(0.0, time["compute"] - convolution)}
-    else:
-        computing = {COMPUTE: time["compute"]}
     return computing | {"reading": time["read"], "communication": time["communicate"], "waiting": time["wait"]}
 
 
-def parts_of(rows):
-    """What `parts` returns for each Row of a panel, medians over its runs: profiled if all are."""
-    profiled = all(run.get("layers") for row in rows for run in row.runs)
-    return [medians([parts(run, profiled) for run in row.runs]) for row in rows]
-
-
-def efficiencies(run, fewest):
-    """{efficiency: ratio} of a run, whose samples of a step are `samples`. fewest: `computing` on the fewest ranks."""
-    time, largest = run["time"], run["compute_max"]
+def efficiencies(run, scaling):
+    """{efficiency: ratio} of a run. scaling: that of its computation."""
+    time, largest = run["time"], run["compute_max"]  # the mean over the ranks, and the computing time of the slowest
     balance = time["compute"] / largest
     communication = largest / (time["compute"] + time["communicate"] + time["wait"])
-    scaling = fewest / computing(run)
     parallel = balance * communication
     return {"load balance": balance, "communication": communication, "parallel": parallel, "computation scaling": scaling,
             "global": parallel * scaling}  # fmt: skip
 
 
-def computing(run):
-    """Seconds that all ranks of a run together compute for a sample."""
-    return run["P"] * run["time"]["compute"] / run["samples"]
-
-
 def medians(found):
     """The medians, entry by entry, of dicts with the same entries."""
+    found = list(found)
     return {name: median(one[name] for one in found) for name in found[0]}
-
-
-def above_bar(row):
-    """A cross for a point that was measured on a busy machine, and its speedup."""
-    speedup = f"{row.speedup.value:.2f}" if row.speedup and row.ranks > 1 else ""
-    return f"× {speedup}".strip() if is_busy_alone(row) else speedup
 
 
 def draw_bars(axes, columns, words, hollow):
@@ -151,9 +122,9 @@ def draw_bars(axes, columns, words, hollow):
 
 def draw_table(axes, rows, is_first):
     """The efficiencies as numbers on colours, below the bars, with the ranks and the grid of each."""
-    with_samples = [[run | {"samples": row.batch} for run in row.runs] for row in rows]
-    fewest = median(map(computing, with_samples[0]))
-    columns = [medians([efficiencies(run, fewest) for run in runs]) for runs in with_samples]
+    computing = [[run["P"] * run["time"]["compute"] / row.batch for run in row.runs] for row in rows]  # by all, for a sample
+    scalings = [[median(computing[0]) / seconds for seconds in of_row] for of_row in computing]
+    columns = [medians(map(efficiencies, row.runs, of_row)) for row, of_row in zip(rows, scalings)]
     names = list(columns[0])
     values = [[column[name] for column in columns] for name in names]
     edges = (np.arange(count + 1) - 0.5 for count in (len(columns), len(names)))
@@ -164,15 +135,11 @@ def draw_table(axes, rows, is_first):
         axes.text(
             x, y, f"{value:.2f}", ha="center", va="center", fontsize=looks.SMALL, color="white" if value > 0.7 else "black"
         )
-    axes.set_xticks(range(len(rows)), map(label, rows))
+    spread = [[word.replace("=", " ") for word in row.grid.split(",") if not word.endswith("=1")] for row in rows]  # axes
+    labels = ["\n".join([counted(row.ranks, "rank"), *of * (len(of) > 1)]) for row, of in zip(rows, spread)]
+    axes.set_xticks(range(len(rows)), labels)
     axes.set_yticks(range(len(names)), names if is_first else [""] * len(names))
     axes.tick_params(length=0)
-
-
-def label(row):
-    """The number of ranks, and the axes of the grid that it is spread over."""
-    axes = [word.replace("=", " ") for word in row.grid.split(",") if not word.endswith("=1")]
-    return "\n".join([f"{row.ranks} rank{'s' * (row.ranks > 1)}", *(axes if len(axes) > 1 else [])])
 
 
 # ----- of traces
@@ -183,7 +150,13 @@ def draw_traces(paths, look=looks.FITTING):
     spans, means = {}, {}
     for path, name in names_of(paths).items():
         ranks, spans[name] = timeline.read(path)
-        means[name] = parts_of_trace(path, ranks, spans[name])
+        sums, steps = defaultdict(float), len(timeline.steps_of(path, spans[name]))
+        for span in spans[name]:
+            sums[span["cat"] if span["cat"] in ("step", "waiting") else timeline.kind_of(span)] += span["dur"] / 1e6
+        communication = sums["communicate"] - sums["waiting"]  # which lies within collectives
+        found = {"reading": sums["read"], "communication": communication, "waiting": sums["waiting"] + sums["wait"]}
+        found = {COMPUTE: sums["step"] - sum(found.values())} | found
+        means[name] = {part: max(0.0, value) / steps / len(ranks) for part, value in found.items()}
     said = list(hidden_words(spans))
     figure, [[axes]] = looks.frame(1, 1, look.width or looks.COLUMN, looks.ROW_INCHES[1])
     totals = [f"{1e3 * sum(of_trace.values()):.3g} ms" for of_trace in means.values()]
@@ -194,22 +167,9 @@ def draw_traces(paths, look=looks.FITTING):
     return looks.finish(figure, look, legend, ["Means of the steps of each trace.", *said]), said
 
 
-def parts_of_trace(path, ranks, spans):
-    """{part: seconds} of a step, mean over ranks and steps."""
-    sums = defaultdict(float)
-    for span in spans:
-        sums[span["cat"] if span["cat"] in ("step", "waiting") else timeline.kind_of(span)] += span["dur"] / 1e6
-    found = {"reading": sums["read"], "communication": sums["communicate"] - sums["waiting"],  # which lies within collectives
-             "waiting": sums["waiting"] + sums["wait"]}  # fmt: skip
-    found = {COMPUTE: sums["step"] - sum(found.values())} | found
-    return {part: max(0.0, value) / len(timeline.steps_of(path, spans)) / len(ranks) for part, value in found.items()}
-
-
 def hidden_words(traces):
-    """Sentences about the all-reduce of traces that sum gradients bucket by bucket, beside one that sums them at once.
-
-    traces: {name: spans}.
-    """
+    """Sentences about the all-reduce of traces, {name: spans}, that sum gradients bucket by bucket, beside one that does
+    not."""
     by_step = {name: gradient_steps(spans) for name, spans in traces.items()}
     plain = [name for name, steps in by_step.items() if steps and not any(s["flights"] for of in steps for s in of)]
     alone = min((median(min(s["blocking"] for s in of) for of in by_step[name]) for name in plain), default=None)
@@ -236,10 +196,8 @@ def gradient_steps(spans):
 
 
 def of_gradients(spans):
-    """Microseconds of a rank in a step: `blocking` in calls, `exposed` in those after the `end` of backward.
-
-    `flights` are [(start, bytes)] of buckets.
-    """
+    """Microseconds of a rank in a step: `blocking` in calls, `exposed` in those after the `end` of backward. `flights` are
+    [(start, bytes)] of buckets."""
     backward = (" gradients", " input_gradient", " backward")
     ends = (span["ts"] + span["dur"] for span in spans if span["cat"] == "layer" and span["name"].endswith(backward))
     end, mine = max(ends, default=0), [span for span in spans if span["name"].startswith("gradients ")]

@@ -88,7 +88,9 @@ def draw(points, names, words, look=looks.FITTING):
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_yticks(range(len(shown)), names_of(shown, looks.letters(inches, looks.SMALL)))
     beside = axes.secondary_yaxis("right")
-    beside.set_yticks(range(len(shown)), [ratio_words(point.ratio, width > looks.COLUMN) for point in shown])
+    number = lambda end: f"{end:.3f}" if 0.01 < end < 100 else f"{end:.1e}"  # noqa: E731
+    intervals = [f" ({number(point.ratio.low)}, {number(point.ratio.high)})" * (width > looks.COLUMN) for point in shown]
+    beside.set_yticks(range(len(shown)), [f"{point.ratio.value:.3f}{words}" for point, words in zip(shown, intervals)])
     beside.tick_params(length=0, labelsize=looks.SMALL)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
@@ -111,9 +113,3 @@ def names_of(points, most):
         name = ", ".join(words + [f"batch {point.batch}"] * ("batch" in several))
         found.append(name if len(name) <= most else f"..{name[2 - most :]}")
     return found
-
-
-def ratio_words(ratio, whole):
-    """A ratio as text. whole: whether there is room for its interval, too."""
-    low, high = (f"{end:.3f}" if 0.01 < end < 100 else f"{end:.1e}" for end in (ratio.low, ratio.high))
-    return f"{ratio.value:.3f}" + f" ({low}, {high})" * whole

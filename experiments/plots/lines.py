@@ -33,22 +33,16 @@ def read(paths):
             if separator:
                 table = pandas.read_csv(BytesIO(read_limited(path)), sep=separator, skipinitialspace=True)
             else:
-                table = pandas.DataFrame(rows_of_report(path))
+                is_jsonl = Path(path).suffix.lower() == ".jsonl"
+                content = [one for _, one in contents_of_lines(path)] if is_jsonl else content_of_file(path)
+                is_sweep = is_jsonl and content and isinstance(content[0], dict) and {"net", "P", "grid"} <= content[0].keys()
+                table = table_of_sweep(records.read(path)) if is_sweep else pandas.DataFrame(flat(content, {}))
         except ValueError as error:  # pandas, too, raises nothing else for what is no table
             raise ValueError(f"{path} is no table or report that can be drawn: {str(error).splitlines()[0]}") from None
         if table.empty:
             raise ValueError(f"{path} has no rows")
         found.append(table.assign(file=Path(path).stem))
     return pandas.concat(found, ignore_index=True)
-
-
-def rows_of_report(path):
-    """The rows of a .json or .jsonl file; of a sweep those of its tidy table."""
-    if Path(path).suffix.lower() != ".jsonl":
-        return list(flat(content_of_file(path), {}))
-    content = [one for _, one in contents_of_lines(path)]
-    is_sweep = bool(content) and isinstance(content[0], dict) and {"net", "P", "grid"} <= content[0].keys()
-    return table_of_sweep(records.read(path)) if is_sweep else list(flat(content, {}))
 
 
 def table_of_sweep(found):
@@ -105,28 +99,26 @@ def check_columns(table, names):
 
 
 def draw(table, x, ys, series=(), panel=None, log="", bars=(), labels=(), only=None, look=looks.FITTING):
-    """A figure of columns of a DataFrame: of rows of a line with the same x the median, with a bar over all of them.
-
-    series, panel: the columns that tell lines, and panels, apart. log: "x", "y", "x,y" or empty. bars: the columns of the ends
-    of bars. labels: of the axes. only: the names of the lines that are drawn. ValueError for what can not be drawn.
-    """
+    """A figure of columns of a DataFrame: of rows of a line with the same x the median, with a bar over all of them. series,
+    panel: the columns that tell lines, and panels, apart. bars: those of the ends of bars. log: "x", "y", "x,y" or empty."""
     import pandas
 
     check_columns(table, [x, *ys, *series, *bars, *([panel] if panel else [])])
     table = table.dropna(subset=[x]).dropna(subset=ys, how="all")
     for name in (*ys, *bars):
         table = table.assign(**{name: pandas.to_numeric(table[name], errors="coerce")})
-    if log:
-        for name in [x] * ("x" in log) + list(ys) * ("y" in log):
-            if not pandas.api.types.is_numeric_dtype(table[name]):
-                raise ValueError(f"{name} has no logarithm: it is no number")
-            table = table[~(table[name] <= 0)]
+    for name in [x] * ("x" in log) + list(ys) * ("y" in log):
+        if not pandas.api.types.is_numeric_dtype(table[name]):
+            raise ValueError(f"{name} has no logarithm: it is no number")
+        table = table[~(table[name] <= 0)]
     if table[ys].isna().all(axis=None):
         raise ValueError(f"no row has a number for {' or '.join(ys)} beside {x}")
     panels = list(table.groupby(panel, sort=False)) if panel else [("", table)]
     if not 0 < len(panels) <= MOST_PANELS:
         raise ValueError(f"the column {panel} has {len(panels)} values, and a figure 1 to {MOST_PANELS} panels")
-    names = names_of(table, ys, series)
+    values = table[list(series)].astype(str).drop_duplicates().values.tolist() if series else [[]]
+    # {(value of each column of series, .., y): the name of the line}; the only line of a table has an empty one
+    names = {(*value, y): ", ".join([*value, *([y] if len(ys) > 1 else [])]) for value, y in product(values, ys)}
     if only and (unknown := set(only) - set(names.values())):
         raise ValueError(f"--only: there is no {' and no '.join(sorted(unknown))}: there are {'; '.join(names.values())}")
     found = []
@@ -134,19 +126,10 @@ def draw(table, x, ys, series=(), panel=None, log="", bars=(), labels=(), only=N
         cells, shown = rows[list(series)].astype(str), []
         for (*value, y), name in names.items():
             if not only or name in only:
-                shown.append(series_of(rows[(cells == value).all(axis=1)], x, y, bars or (y, y), name))
+                low, high = bars or (y, y)  # the columns of the ends of bars
+                mine = rows[(cells == value).all(axis=1)].dropna(subset=[y])
+                of_x = mine.groupby(x, sort=mine[x].dtype.kind in "biuf")  # texts stay in their order
+                middle, ends = of_x[y].median(), (of_x[low].min(), of_x[high].max())
+                shown.append(Series(name, list(middle.index), list(middle), *map(list, ends)))
         found.append(Panel((f"{panel}: {title}",) if panel else (), shown))
     return draw_panels(found, labels or (x, "\n".join(ys)), look, log=log)
-
-
-def names_of(table, ys, series):
-    """{(value of each column of series, .., y): the name of the line}; the only line of a table has an empty one."""
-    values = table[list(series)].astype(str).drop_duplicates().values.tolist() if series else [[]]
-    return {(*value, y): ", ".join([*value, *([y] if len(ys) > 1 else [])]) for value, y in product(values, ys)}
-
-
-def series_of(rows, x, y, bars, name):
-    """The Series of some rows. bars: the columns of the ends of bars."""
-    of_x = rows.dropna(subset=[y]).groupby(x, sort=rows[x].dtype.kind in "biuf")  # texts stay in their order
-    middle, low, high = of_x[y].median(), of_x[bars[0]].min(), of_x[bars[1]].max()
-    return Series(name, list(middle.index), list(middle), list(low), list(high))

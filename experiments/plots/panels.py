@@ -11,11 +11,8 @@ FEW = 20  # values of a logarithmic horizontal axis that get a mark each
 
 
 class Series(NamedTuple):
-    """A line: x, y, and low and high, the ends of bars, have a number for each point.
-
-    name: of its entry in the legend, which it has unless this is empty. is_predicted: dashed, without markers and bars.
-    marks: {one of MARKS: the numbers of the points that it is put on}.
-    """
+    """A line: x, y, and low and high, the ends of bars, have a number for each point. Only those with a name are in the legend.
+    is_predicted: dashed, without markers and bars. marks: {one of MARKS: the numbers of the points that it is put on}."""
 
     name: str
     x: list
@@ -42,11 +39,8 @@ class Panel(NamedTuple):
 
 
 def draw(panels, labels, look, words=(), log="", base=10, zero=False, shared=False):
-    """The figure of some Panels. labels: of the axes. words: lines of the caption.
-
-    log: has "x" and "y" for logarithmic axes. base: of the numbers at that of y. zero: whether y begins at 0, which it also
-    does where its values come near 0. shared: whether all panels have the same y axis.
-    """
+    """The figure of some Panels. log: has "x" and "y" for logarithmic axes. base: of the numbers at that of y. zero: whether y
+    begins at 0, which it also does where its values come near 0. shared: whether all panels have the same y axis."""
     figure, axes_of = looks.panels_of(len(panels), look.width)
     styles = looks.styles(one.name for panel in panels for one in panel.series)
     everything = [value for panel in panels for value in panel.values]
@@ -57,7 +51,13 @@ def draw(panels, labels, look, words=(), log="", base=10, zero=False, shared=Fal
             axes.axvline(node, **NODE, zorder=1)
         for one in panel.series:
             draw_series(axes, one, styles[one.name])
-        fit(axes, [x for one in panel.series for x in one.x], everything if shared else panel.values, log, base, zero)
+        x, values = [x for one in panel.series for x in one.x], everything if shared else panel.values
+        if "x" in log and x:
+            looks.ranks_axis(axes, x) if len(set(x)) <= FEW else looks.log_axis(axes, x, which="x")
+        if "y" in log and values:
+            looks.log_axis(axes, values, base)
+        elif values and (zero or 0 <= min(values) < 0.5 * max(values)):
+            axes.set_ylim(0, 1.08 * max(values))
         looks.label(axes, *labels, *panel.title)
     return looks.finish(figure, look, legend_of(panels, styles), words)
 
@@ -75,16 +75,6 @@ def draw_series(axes, one, style):
     for meaning, places in ((meaning, places) for meaning, places in marks.items() if places):
         how = {"ls": "", "marker": style.marker, "ms": 4.5, "color": style.colour, "mew": 0.9} | MARKS.get(meaning, {})
         axes.plot([one.x[i] for i in places], [one.y[i] for i in places], **how, zorder=5, clip_on=False)
-
-
-def fit(axes, x, values, log, base, zero):
-    """The axes around what is drawn."""
-    if "x" in log and x:
-        looks.ranks_axis(axes, x) if len(set(x)) <= FEW else looks.log_axis(axes, x, which="x")
-    if "y" in log and values:
-        looks.log_axis(axes, values, base)
-    elif values and (zero or 0 <= min(values) < 0.5 * max(values)):
-        axes.set_ylim(0, 1.08 * max(values))
 
 
 def legend_of(panels, styles):

@@ -1,7 +1,5 @@
 """The roofline of one core, of the JSON that `summary --measure` writes: roofs and layers on logarithmic axes."""
 
-import numpy as np
-
 from gridgrad.experiments.common.report import busy_words
 from gridgrad.experiments.plots import style as looks
 from gridgrad.nn.files.documents import AT_LEAST_0, SECONDS, TEXT, Optional, check, content_of_file
@@ -35,11 +33,6 @@ def read(path):
     return content
 
 
-def roof(intensity, peak, bandwidth):
-    """The most operations a second at this intensity, in FLOP/byte. peak: FLOP/s. bandwidth: bytes/s."""
-    return np.minimum(peak, bandwidth * intensity)
-
-
 def draw(result, look=looks.FITTING):
     """A figure of what `read` returns."""
     width = look.width or looks.PAGE
@@ -57,8 +50,9 @@ def draw(result, look=looks.FITTING):
     memory = levels[-1]["bytes_per_second"]
     left, right = min(0.25, 0.5 * min(intensities)), 2 * max(*intensities, 2 * peak / memory)
     for level, style in zip(reversed(levels), LINES):
-        x = np.array([left, peak / level["bytes_per_second"], right])
-        axes.plot(x, roof(x, peak, level["bytes_per_second"]) / 1e9, color="black", lw=1, ls=style, zorder=2)
+        rate = level["bytes_per_second"]
+        x = left, peak / rate, right
+        axes.plot(x, [min(peak, rate * intensity) / 1e9 for intensity in x], color="black", lw=1, ls=style, zorder=2)
     axes.annotate(f"matrix products, {peak / 1e9:.0f} GFLOP/s", (left, peak / 1e9), (4, 3), textcoords="offset points",
                   fontsize=looks.SMALL)  # fmt: skip
     slowest = min(point["flops"] / point["seconds"]["max"] for point in found)

@@ -70,18 +70,16 @@ def draw(lines, name, look=looks.FITTING):
         raise ValueError(f"no run has {kind.words}: {advice}")
     drawn = [line for of_panel in found.values() for line in of_panel]
     missing = missing_words(mine, drawn, kind)
-    panels = [panel_of(of_panel, kind) for of_panel in found.values()]
+    panels = []
+    for of_panel in found.values():
+        series, ideal = [series_of(line, kind) for line in of_panel], ideals(of_panel, kind)
+        sizes = {line.rows[0].runs[0].get("ranks_per_node") or 1 for line in of_panel if line.is_predicted}
+        full = sorted(size for size in sizes if 1 < size < max(max(one.x) for one in series))  # nodes of predicted machines
+        title = of_panel[0].panel.network, title_of(of_panel)
+        panels.append(Panel(title, series, ideal if len(ideal) <= MOST_IDEALS else [], full))
     how = {"log": "x,y", "base": kind.base} if kind.base else {"log": "x", "zero": True}
     words = [" ".join(words_of(drawn)), *missing]
     return draw_panels(panels, ("ranks", kind.label), look, words, shared=kind.over_one, **how), missing
-
-
-def panel_of(lines, kind):
-    """The Panel of Lines, with its ideal lines unless there are too many."""
-    series = [series_of(line, kind) for line in lines]
-    ideal = ideals(lines, kind)
-    nodes = nodes_of(lines, max(max(one.x) for one in series))
-    return Panel((lines[0].panel.network, title_of(lines)), series, ideal if len(ideal) <= MOST_IDEALS else [], nodes)
 
 
 def series_of(line, kind):
@@ -94,17 +92,8 @@ def series_of(line, kind):
     return Series(line.name, [row.ranks for row, _ in found], *values, line.is_predicted, marks)
 
 
-def nodes_of(lines, most):
-    """The ranks of a node of the machines for which Lines are predicted, where there are several and fewer than `most`."""
-    nodes = {line.rows[0].runs[0].get("ranks_per_node") or 1 for line in lines if line.is_predicted}
-    return sorted(node for node in nodes if 1 < node < most)
-
-
 def ideals(lines, kind):
-    """The different ideal lines of Lines of a panel, each as [(ranks, value)]: from the first point of a Line on.
-
-    Lines that are compared with the same run on one rank have the same one.
-    """
+    """The different ideal lines of Lines of a panel, each as [(ranks, value)]: from the first point of a Line on."""
     found = {}  # {value on one rank, to three digits, which are less than a line is wide: (the first Row, numbers of ranks)}
     for line in lines:
         rows = [row for row, _ in points_of(line, kind)]

@@ -129,10 +129,8 @@ def inches_of(panel):
 
 
 def finish(figure, look, legend=(), words=()):
-    """Put a legend, [(handle, label)], and a caption, lines of words, below the panels; returns the figure.
-
-    It gets as much higher as they and the titles need. ValueError if a height that was asked for leaves no room for panels.
-    """
+    """Put a legend, [(handle, label)], and a caption, lines of words, below the panels; returns the figure. It gets as much
+    higher as they and the titles need. ValueError if a height that was asked for leaves no room for panels."""
     width, height = figure.get_size_inches()
     titles = defaultdict(list)  # {row: the lines of the titles of its panels, beside the first}
     figure.draw_without_rendering()  # which says how wide the panels are

@@ -24,9 +24,6 @@ MOST_ROWS = 64  # ranks of a trace that are drawn
 NARROWEST = 0.008  # inches of a box
 
 
-# ----- any trace: a row a rank
-
-
 def read(path):
     """({rank: its place in the grid, a text}, [the spans of the trace, dicts]); ValueError for a file that is no trace."""
     try:
@@ -87,7 +84,9 @@ def draw(path, steps=None, look=looks.FITTING):
         for kind, colour in KINDS.items():  # waiting lies on what waits, so it comes last
             height = (row + 0.24, 0.1) if kind == UNDER_WAY else (row - 0.32, 0.5)
             axes.broken_barh(boxes[rank, kind], height, facecolor=colour, lw=0)
-    places = varied(ranks)
+    places = {rank: dict(COORDINATE.findall(text)) for rank, text in ranks.items()}
+    several = [axis for axis in next(iter(places.values())) if len({place.get(axis) for place in places.values()}) > 1]
+    places = {rank: ", ".join(f"{axis} {of[axis]}" for axis in several if axis in of) for rank, of in places.items()}
     set_axes(axes, (end - begin) / 1e3, [f"rank {rank}" + f" ({places[rank]})" * bool(places[rank]) for rank in shown])
     axes.set_xlabel("time in milliseconds")
     for number in (number for number in known if first < number <= last):
@@ -107,21 +106,12 @@ def set_axes(axes, length, names):
     axes.grid(axis="y", visible=False)
 
 
-def varied(ranks):
-    """{rank: its coordinates along the axes of the grid that have several}. ranks: {rank: all coordinates, a text}."""
-    places = {rank: dict(COORDINATE.findall(text)) for rank, text in ranks.items()}
-    several = [axis for axis in next(iter(places.values()), {}) if len({place.get(axis) for place in places.values()}) > 1]
-    return {rank: ", ".join(f"{axis} {place[axis]}" for axis in several if axis in place) for rank, place in places.items()}
-
-
 # ----- the steps of a pipeline, as predicted and as measured
 
 
 class PipelineSteps(NamedTuple):
     """Some steps of a pipeline. rows, shown: of each rank along the axis `stage` all Events, and those of the steps, in order.
-
-    seconds: of all these steps. updates: of each rank in them.
-    """
+    seconds: of all these steps. updates: of each rank in them."""
 
     title: str
     rows: tuple
@@ -131,10 +121,8 @@ class PipelineSteps(NamedTuple):
 
 
 def steps_shown(title, rows, updates, last=None):
-    """The PipelineSteps with `updates` updates of each rank, of which a synchronous pipeline has one in a step.
-
-    rows: see there. last: the number, from 0, of the last of these; by default they take the median time of all.
-    """
+    """The PipelineSteps with `updates` updates of each rank, of which a synchronous pipeline has one in a step. last: the
+    number, from 0, of the last of these; by default they take the median time of all."""
     ends = [[place for place, event in enumerate(row) if event.instruction.op == "U"] for row in rows]
     if (count := min(map(len, ends), default=0)) < updates:
         raise ValueError(f"{title}: it shows less than {updates} updates of each rank")

@@ -1,6 +1,5 @@
 """Train a stacked autoencoder on a process grid: greedy pre-training of one layer after another, then fine-tuning.
 
-    gridgrad study autoencoder --dataset mnist --widths 500,250
     mpiexec -n 4 gridgrad study autoencoder --dataset mnist --widths 500,250 --grid batch=2,model=2
 
 This is the network of Marques 2016, Appendix A: 784-500-250-10 for MNIST, sigmoids, and in each autoencoder one weight matrix
@@ -25,13 +24,11 @@ from gridgrad.datasets.views import Reconstruction
 from gridgrad.experiments.common import options as common
 from gridgrad.experiments.common import report, train_setup
 from gridgrad.experiments.common.options import Parser, add_data, check_writable, number, user_input, whole, whole_list
-from gridgrad.nn import MSE, SGD, Dropout, Linear, Sequential, Sigmoid, SoftmaxCrossEntropy, TiedAutoencoder
+from gridgrad.nn import MSE, SGD, Dropout, Linear, Sequential, Sigmoid, SoftmaxCrossEntropy, TiedAutoencoder, cosine
 from gridgrad.nn.device import to_device
-from gridgrad.nn.learning_rates import cosine
 from gridgrad.nn.sequence import Chunk
-from gridgrad.parallel import READERS, evaluate, parallelize, train_step, use_device
+from gridgrad.parallel import READERS, N, evaluate, parallelize, train_step, use_device
 from gridgrad.parallel.job.run import on_root, run
-from gridgrad.parallel.placement.placements import N
 from gridgrad.parallel.placement.placer import Placer
 from gridgrad.parallel.training import minibatch_indices, steps_per_epoch
 from gridgrad.parallel.training.steps import check_finite
@@ -40,20 +37,11 @@ COUNTERS = Path("/sys/class/powercap")  # of energy: RAPL, which virtual machine
 RATE = 1e-6  # a learning rate with which no network diverges, however wide it is, where steps are only timed
 
 
-# ----- the networks, and their training
-
-
-def encoders(widths):
-    return [layer for inputs, hidden in pairwise(widths) for layer in (Linear(inputs, hidden), Sigmoid())]
-
-
 @dataclass
 class Stack:
-    """A stacked autoencoder. Its methods are collective, and call after_epoch(number of the epoch, its loss).
-
-    widths: from the input to the last hidden layer. settings: the options. placed: puts a serial network on the grid, without
-    memory. state: what the encoders have learned, on rank 0.
-    """
+    """A stacked autoencoder. Its methods are collective, and call after_epoch(number of the epoch, its loss). widths: up to the
+    last hidden layer. placed: puts a serial network on the grid, without memory. state: what the encoders learned, on rank
+    0."""
 
     widths: list
     classes: int
@@ -67,30 +55,29 @@ class Stack:
         layers = [Dropout(corruption), TiedAutoencoder(inputs, hidden), Sigmoid()]
         return Sequential(layers, (self.settings.seed + position) % 2**64, self.settings.dtype, (inputs,))
 
-    def encoder(self, position):
-        """The encoders in front of that autoencoder, on the grid."""
-        layers = encoders(self.widths[: position + 1])
-        return self.placed(Sequential(layers, self.settings.seed, self.settings.dtype, (self.widths[0],)))
+    def encoders(self, widths, *behind):
+        """The network of the encoders of these widths and further layers, on the grid."""
+        layers = [layer for inputs, hidden in pairwise(widths) for layer in (Linear(inputs, hidden), Sigmoid())]
+        return self.placed(Sequential([*layers, *behind], self.settings.seed, self.settings.dtype, (widths[0],)))
 
     def classifier(self):
-        """The serial network that is fine-tuned: all encoders, and a layer with an output for each class."""
-        layers = [*encoders(self.widths), Linear(self.widths[-1], self.classes)]
-        return Sequential(layers, self.settings.seed, self.settings.dtype, (self.widths[0],))
+        """The network that is fine-tuned, on the grid: all encoders, and a layer with an output for each class."""
+        return self.encoders(self.widths, Linear(self.widths[-1], self.classes))
 
     def check(self):
         """ValueError unless every network fits the grid, the plan and the shares. Takes no memory."""
         for position in range(len(self.widths) - 1) if self.settings.pretrain_epochs else ():
             net = self.placed(self.autoencoder(position))
             if position:
-                EncodedReader(net, self.encoder(position), None)
-        self.placed(self.classifier())
+                EncodedReader(net, self.encoders(self.widths[: position + 1]), None)
+        self.classifier()
 
     def pretrain(self, part, position, after_epoch):
         """Train the autoencoder at a position; returns (its plan, the mean of (y - x)^2 in each epoch)."""
         gc.collect()  # networks are in cycles of references, so that the last one may still be in memory
         net = self.placed(self.autoencoder(position, self.settings.corruption))
         if position:
-            encoder = self.encoder(position)
+            encoder = self.encoders(self.widths[: position + 1])  # those in front of it
             encoder.load_state_dict(self.state or None)
             reader = EncodedReader(net, encoder, READERS["each"](encoder, part))
         else:
@@ -105,7 +92,7 @@ class Stack:
     def finetune(self, part, after_epoch):
         """Train the classifier from what was learned, and free that; returns (the network, the losses of the epochs)."""
         gc.collect()
-        net = self.placed(self.classifier())
+        net = self.classifier()
         if self.settings.pretrain_epochs:
             net.load_state_dict(self.state or None, strict=False)  # the last layer has learned nothing yet
             self.state.clear()
@@ -135,11 +122,8 @@ def error_of(net, part, batch_size):
 
 
 class EncodedReader:
-    """The minibatches of a network that reproduces the outputs of an encoder on the same grid. reader: that of the encoder.
-
-    The samples are encoded anew for each minibatch, so that no rank stores them all. ValueError if the network's outputs lie
-    elsewhere than the encoder's, which are its targets.
-    """
+    """The minibatches of a network that reproduces the outputs of an encoder on the same grid. The samples are encoded anew for
+    each minibatch, so that no rank stores them all."""
 
     def __init__(self, net, encoder, reader):
         if net.output != encoder.output:
@@ -163,10 +147,8 @@ class EncodedReader:
 
 
 class EnergyMeter:
-    """The joules of this machine's processors and memory, whoever uses them. reason: None, or why there are no counters.
-
-    A counter starts again from 0 after some 10^5 joules, 20 minutes under load: `read` must be called more often than that.
-    """
+    """The joules of this machine's processors and memory, whoever uses them. reason: None, or why there are no counters. A
+    counter starts again from 0 after some 10^5 joules, 20 minutes under load: `read` must be called more often than that."""
 
     def __init__(self, folder=COUNTERS):
         self.joules, self.zones, self.reason = 0.0, {}, f"this machine shows no counters (RAPL) in {folder}"
@@ -175,7 +157,7 @@ class EnergyMeter:
                 name = (zone / "name").read_text().strip()
                 if name.startswith("package") or name == "dram":  # others are parts of these, or their sums
                     self.zones[zone] = int((zone / "max_energy_range_uj").read_text())
-            self.last = {zone: count(zone) for zone in self.zones}
+            self.last = {zone: int((zone / "energy_uj").read_text()) for zone in self.zones}
             self.reason = None if self.zones else self.reason
         except PermissionError:
             self.reason = f"the counters in {folder} are for root alone"
@@ -185,15 +167,10 @@ class EnergyMeter:
     def read(self):
         """The joules since the meter was made; None where they can not be measured."""
         for zone, largest in self.zones.items() if self.reason is None else ():
-            now = count(zone)
+            now = int((zone / "energy_uj").read_text())
             rise, self.last[zone] = now - self.last[zone], now
             self.joules += (rise if rise >= 0 else rise + largest + 1) / 1e6
         return self.joules if self.reason is None else None
-
-
-def count(zone):
-    """The counter of a zone, in microjoules."""
-    return int((zone / "energy_uj").read_text())
 
 
 class Phases:
@@ -220,17 +197,6 @@ class Phases:
         if not self.reason:
             return sum(dict(self.grid.comm.allgather((platform.node(), self.meter.read()))).values())  # a machine counts once
 
-    def keep_count(self):
-        """Read the counters, now and then in a long phase."""
-        if self.meter:
-            self.meter.read()
-
-    @property
-    def energy(self):
-        """What the report says of the energy."""
-        total = None if self.reason else sum(row["joules"] for row in self.rows)
-        return {"joules": total, "not_measured_because": self.reason}
-
 
 def made_up(inputs, classes, settings, steps):
     """As many images and labels as these steps need."""
@@ -239,14 +205,8 @@ def made_up(inputs, classes, settings, steps):
     return Part(images, np.arange(samples) % classes, np.zeros(()), np.full((), 255.0), dtype=settings.dtype)
 
 
-# ----- the program
-
-
 def options():
-    parser = Parser(
-        prog="study autoencoder",
-        description="How well does a stacked autoencoder train, and with which energy?",
-    )
+    parser = Parser(prog="study autoencoder", description="How well does a stacked autoencoder train, and with which energy?")
     add = parser.add_argument
     add_data(parser, "mnist", None, batch_size=64)
     add("--widths", type=whole_list, default="500,250", metavar="W,W,..", help="units of the hidden layers")
@@ -286,13 +246,6 @@ def read(args):
     return data, train, held_out
 
 
-def prepare(args):
-    """What rank 0 does first: check that the report can be written and that the data are there."""
-    if args.report is not None:
-        check_writable(args.report)
-    datasets.prepare(args.dataset, args.data_dir)
-
-
 def main():
     args, comm = options().parse_args(), MPI.COMM_WORLD
     say = print if comm.rank == 0 else lambda *_: None
@@ -300,11 +253,11 @@ def main():
     with user_input():
         use_device(comm, args.device, args.tf32)
         grid = common.process_grid_of(args, comm)
-    on_root(comm, lambda: prepare(args))
+    on_root(comm, lambda: args.report is not None and check_writable(args.report))
+    on_root(comm, lambda: datasets.prepare(args.dataset, args.data_dir))
     with user_input():
         data, train, held_out = read(args)
-    widths = [data.features, *args.widths]
-    with user_input():
+        widths = [data.features, *args.widths]
         shares = common.shares_of(args.shares, grid.sizes) if args.shares else None
         placed = partial(parallelize, grid=grid, plan=args.plan, shares=shares, allocate=False, **common.reduction_of(args))
         stack = Stack(widths, data.outputs, args, placed)
@@ -316,7 +269,8 @@ def main():
     phases, layers = Phases(grid, EnergyMeter() if args.energy else None, say), []
 
     def told(what, measure, epoch, value):
-        phases.keep_count()
+        if phases.meter:
+            phases.meter.read()  # before a counter starts again
         say(f"{what}: epoch {epoch}, {measure} {value:.6f}")
 
     for position, hidden in enumerate(args.widths if args.pretrain_epochs else ()):
@@ -334,11 +288,14 @@ def main():
             say(f"{name.replace('_', ' ')} {error:.2f} %")
     memory = int(grid.max(np.array([report.peak_memory()]))[0])
     say(f"peak memory of a rank {memory / 2**20:.0f} MiB")
+    joules = None if phases.reason else sum(row["joules"] for row in phases.rows)
     result = {
         "program": "autoencoder", "settings": vars(args), "dataset": data.name, "widths": [*widths, data.outputs],
-        "P": grid.size, "grid": str(grid), "plan": net.plan, "reduction": str(net.reduction), "device": report.devices(grid),
-        "training_samples": len(train), "versions": report.versions(), "layers": layers, "loss": losses, **errors,
-        "phases": phases.rows, "energy": phases.energy, "peak_memory": memory, "params_digest": report.digest(net),
+        "P": grid.size, "grid": str(grid), "plan": net.plan, "reduction": str(net.reduction),
+        "device": grid.gather(report.device.describe()), "training_samples": len(train), "versions": report.versions(),
+        "layers": layers, "loss": losses, **errors,
+        "phases": phases.rows, "energy": {"joules": joules, "not_measured_because": phases.reason}, "peak_memory": memory,
+        "params_digest": report.digest(net),
     }  # fmt: skip
     if args.report:
         on_root(comm, lambda: report.write_json(args.report, result))

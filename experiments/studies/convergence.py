@@ -4,10 +4,10 @@
     gridgrad plot lines results/convergence.json --x epoch --y test_accuracy --series way
 
 This is the comparison of Figure 5.2 of Eserol (2019), with minibatches that overlap: each has an update of its own although
-others are under way. `WAYS` has what each way is. All begin with the same weights and see the same minibatches, with the same
-learning rate, and take turns, each of a part of an epoch, so that a drift of the machine's speed affects all alike. The clock
-runs in training steps alone, also in those with which a pipeline runs empty before the accuracies are computed. A way ends when
-its accuracy on a fixed subset of the training images is at least the target. Adds the results to those in a JSON file.
+others are under way. All ways begin with the same weights and see the same minibatches, with the same learning rate, and take
+turns, each of a part of an epoch, so that a drift of the machine's speed affects all alike. The clock also runs while a
+pipeline runs empty before the accuracies are computed. A way ends when its accuracy on a fixed subset of the training images is
+at least the target.
 """
 
 import time
@@ -18,7 +18,6 @@ from mpi4py import MPI
 from gridgrad import datasets
 from gridgrad.datasets.views import Subset
 from gridgrad.experiments.common import report, train_setup
-from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.common.options import Parser, add_data, number, user_input, whole
 from gridgrad.experiments.common.tables import lines, range_of, table
 from gridgrad.experiments.plots.style import measured_on
@@ -53,10 +52,8 @@ turns. Updates in between are those of a rank between forward and backward of a 
 
 
 class ConvergenceTraining:
-    """The training of a network in one way. Its methods are collective. comm: of the ranks that train.
-
-    history: a dict for each evaluation. over: whether the target is reached or the training has diverged.
-    """
+    """The training of a network in one way. Its methods are collective. comm: of the ranks that train. history: a dict for each
+    evaluation. over: whether the target is reached or the training has diverged."""
 
     def __init__(self, way, args, serial, data, comm):
         axis, pipeline, plan = WAYS[way]
@@ -116,23 +113,19 @@ def cells(result):
     target = result["settings"]["target"]
     serial = next((way["seconds"] for way in result["ways"] if way["way"] == "serial"), None)
     for way in result["ways"]:
-        seconds, step = way["seconds"], way["seconds_per_step"]
+        seconds, step, staleness = way["seconds"], way["seconds_per_step"], way["staleness"]
         at = reached(way["history"], target) or (way["history"][-1] if way["history"] else None)
+        means = (sum(int(number) * count for number, count in of.items()) / sum(of.values()) for of in staleness or ())
         yield {
             "way": way["way"] + " (diverged)" * bool(way["diverged"]),
             f"epochs to {target:g} %": way["epochs"] and f"{way['epochs']:.2f}",
             f"seconds to {target:g} %": seconds and f"{seconds:.1f}",
             "serial by it": serial and seconds and f"{serial / seconds:.2f}",
-            "ms a step": step and f"{1e3 * step['median']:.1f} ({1e3 * step['min']:.1f} - {1e3 * step['max']:.1f})",
+            "ms a step": step and "{:.1f} ({:.1f} - {:.1f})".format(*(1e3 * step[end] for end in ("median", "min", "max"))),
             "training accuracy": at and f"{at['training_accuracy']:.2f} %",
             "test accuracy": at and f"{at['test_accuracy']:.2f} %",
-            "updates in between": way["staleness"] and ", ".join(f"{mean(counts):.2f}" for counts in way["staleness"]),
+            "updates in between": staleness and ", ".join(f"{mean:.2f}" for mean in means),
         }
-
-
-def mean(counts):
-    """The mean of numbers that are counted. counts: {number as text: count}."""
-    return sum(int(number) * count for number, count in counts.items()) / sum(counts.values())
 
 
 def document(results):
@@ -166,51 +159,36 @@ def options():
     return parser
 
 
-def ways_of(text, ranks):
-    """The names of the ways in the value of --ways. ValueError for others, and for ways that one rank can not go."""
-    if text is None:
-        return list(WAYS) if ranks > 1 else ["serial"]
-    for name in (names := list(dict.fromkeys(text.split(",")))):
-        if name not in WAYS:
-            raise ValueError(f"--ways {text}: there is no way '{name}': use {', '.join(WAYS)}")
-        if WAYS[name][0] and ranks == 1:
-            raise ValueError(f"--ways {text}: '{name}' is for several ranks: start at least 2")
-    return names
-
-
 def network(args, data, ranks):
-    """(the serial network, the data in its shape); completes the options. ValueError if they do not fit the data.
-
-    Networks such as VGG16 get the weights of He et al. (2015), which are larger than those of `nn`: without normalisation they
-    hardly begin to learn in the first epoch otherwise.
-    """
+    """(the serial network, the data in its shape); completes the options. ValueError if they do not fit the data."""
     if data.loss != "cross-entropy":
         raise ValueError(f"--dataset {args.dataset} has no classes, and so no accuracy: use another one, such as cifar10")
     train_setup.complete_samples(args, data)
     args.in_flight, args.evaluated = args.in_flight or ranks, min(args.evaluated, args.samples)
     serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed)
+    # the weights of He et al. (2015) are larger than those of `nn`: else such networks hardly learn in the first epoch
     for _, parameter in serial.parameters if args.net.startswith(network_names.VGG) else ():
         if parameter.name == "weight":
             parameter.value *= GAIN
     return serial, data.reshaped(serial.input_shape)
 
 
-def prepare(args):
-    """What rank 0 does before any rank starts; returns the earlier results."""
-    before = earlier_results(args.out, (*PROBLEM, "ways"), "convergence", document)
-    datasets.prepare(args.dataset, args.data_dir)
-    return before
-
-
 def main():
     args, comm = options().parse_args(), MPI.COMM_WORLD
     np.seterr(all="ignore")  # a loss that is not finite is found and named
-    before = on_root(comm, lambda: prepare(args))
+    before = on_root(comm, lambda: report.earlier_results(args.out, (*PROBLEM, "ways"), "convergence", document))
+    on_root(comm, lambda: datasets.prepare(args.dataset, args.data_dir))
     with user_input():
-        going = ways_of(args.ways, comm.size)
+        everything = list(WAYS) if comm.size > 1 else ["serial"]
+        going = everything if args.ways is None else list(dict.fromkeys(args.ways.split(",")))
+        for name in going:
+            if name not in WAYS:
+                raise ValueError(f"--ways {args.ways}: there is no way '{name}': use {', '.join(WAYS)}")
+            if WAYS[name][0] and comm.size == 1:
+                raise ValueError(f"--ways {args.ways}: '{name}' is for several ranks: start at least 2")
         serial, data = network(args, datasets.load(args.dataset, args.data_dir), comm.size)
-        trainings = {name: ConvergenceTraining(name, args, serial, data, comm if WAYS[name][0] else MPI.COMM_SELF)
-                     if WAYS[name][0] or comm.rank == 0 else None for name in going}  # fmt: skip
+        comms = {name: comm if WAYS[name][0] else MPI.COMM_SELF if comm.rank == 0 else None for name in going}
+        trainings = {name: mine and ConvergenceTraining(name, args, serial, data, mine) for name, mine in comms.items()}
 
     per_epoch = steps_per_epoch(args.samples, args.batch_size)
     interval, steps = max(1, round(args.every * per_epoch)), args.epochs * per_epoch
@@ -230,7 +208,7 @@ def main():
         "dataset": data.name, "synthetic": data.synthetic, "net": args.net, "ranks": comm.size, "batch_size": args.batch_size,
         "samples": args.samples, "lr": args.lr, "settings": vars(args), "versions": report.versions(), "ways": ways,
     }  # fmt: skip
-    on_root(comm, lambda: write_results(args.out, before, result, PROBLEM, document))
+    on_root(comm, lambda: report.write_results(args.out, before, result, PROBLEM, document))
     if comm.rank == 0:
         print(f"{table(list(cells(result)))}\nresults added to {args.out}, and the table beside it")
     for training in filter(None, trainings.values()):

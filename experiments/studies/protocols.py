@@ -19,7 +19,6 @@ from mpi4py import MPI
 from gridgrad import datasets
 from gridgrad.datasets.views import Subset
 from gridgrad.experiments.common import report, train_setup
-from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.common.options import Parser, add_data, number, number_list, user_input, whole
 from gridgrad.experiments.common.tables import lines, terminal
 from gridgrad.experiments.plots.style import measured_on
@@ -28,7 +27,7 @@ from gridgrad.nn.device import xp
 from gridgrad.nn.learning_rates import SCHEDULES, parse_schedule
 from gridgrad.nn.random import permutation
 from gridgrad.nn.zoo import network_names
-from gridgrad.parallel import READERS, ProcessGrid, evaluate
+from gridgrad.parallel import READERS, ProcessGrid, distribute, evaluate
 from gridgrad.parallel.calibration.timing import times_in_turns
 from gridgrad.parallel.job.run import run, run_launcher
 from gridgrad.parallel.protocols import protocol_names
@@ -37,7 +36,6 @@ from gridgrad.parallel.protocols.server import ParameterServer
 from gridgrad.parallel.protocols.simulated_workers import Simulation, Task, train
 from gridgrad.parallel.sync.power_sgd import UNCOMPRESSED_STEPS, CompressedSum
 from gridgrad.parallel.training import steps_per_epoch
-from gridgrad.parallel.training.distribute import distribute
 from gridgrad.parallel.training.steps import Diverged
 
 PROTOCOLS = (
@@ -122,7 +120,7 @@ class LowRank(AllReduced):
         self._sums += 1
 
 
-# ----- trainings in virtual time: the numbers are trained in earnest, by workers that a Simulation lets take turns
+# ----- trainings in virtual time
 
 
 class ProtocolProblem:
@@ -173,11 +171,8 @@ def take(net, protocols, nets):
 
 
 def trained(problem, text, seconds, straggler):
-    """What is recorded of a training with the protocol of this name, a dict. straggler: the factor of the last worker, or 1.
-
-    history: rows of {"seconds": virtual, "samples" so far, "epoch", "score": of some test samples, "training_loss": the mean
-    since the row before}; the last row is after the protocol's `finish`. score: of all test samples, then.
-    """
+    """What is recorded of a training with the protocol of this name, a dict. straggler: the factor of the last worker. The last
+    row of the history is after the protocol's `finish`."""
     args, data, history, protocols = problem.args, problem.data, [], [None] * problem.args.workers
     turns, trained_on, make = [], 0, maker(text)  # turns: (samples, loss) of those that have ended
     server_byte = seconds["update"] / (problem.serial.size * problem.serial.dtype.itemsize)
@@ -218,7 +213,13 @@ def trained(problem, text, seconds, straggler):
             final = score(data.test)
         except Diverged as error:
             return found | {"diverged": f"after {simulation.time:.3g} s: {error}"}
-    add_losses(history, turns)
+    ended, samples = iter(turns), 0
+    for row in history:
+        loss = weight = 0.0
+        while samples < row["samples"]:
+            more, mean = next(ended)
+            samples, loss, weight = samples + more, loss + mean * more, weight + more
+        row["training_loss"] = loss / weight if weight else None
     first, last = turns[0][1], float(np.mean([loss for _, loss in turns[-LAST:]]))
     if last > ROSE * first:
         return found | {"diverged": f"the loss rose from {first:.3g} to {last:.3g}"}
@@ -231,17 +232,6 @@ def trained(problem, text, seconds, straggler):
     }  # fmt: skip
 
 
-def add_losses(history, turns):
-    """Add to each row the mean loss of the samples since the row before. turns: (samples, loss) of each, in their order."""
-    turns, samples = iter(turns), 0
-    for row in history:
-        loss = weight = 0.0
-        while samples < row["samples"]:
-            more, mean = next(turns)
-            samples, loss, weight = samples + more, loss + mean * more, weight + more
-        row["training_loss"] = loss / weight if weight else None
-
-
 def communication(simulation, steps):
     """{"bytes": sent by all workers a step, "messages": the same}. An all-reduce of W workers is 2 (W - 1) messages of each."""
     total = Counter()
@@ -250,14 +240,6 @@ def communication(simulation, steps):
             total["bytes"] += record.bytes
             total["messages"] += 2 * (workers.size - 1) * record.calls if kind == "all-reduce" else record.messages
     return {name: total[name] / steps for name in ("bytes", "messages")}
-
-
-def reached(history, target, score):
-    """The first row of a history whose score is as good as the target, or None. score: a value of SCORES."""
-    return next((row for row in history if (row["score"] <= target if score == "mse" else row["score"] >= target)), None)
-
-
-# ----- tables
 
 
 def document(results):
@@ -291,7 +273,8 @@ def row(run, result):
     target, score, done, stale = result["settings"]["target"], result["score"], not run["diverged"], run.get("staleness")
     cells = {"protocol": f"`{run['protocol']}`" + " (diverged)" * (not done)}
     if target is not None:
-        at, goal = reached(run["history"], target, score), f"{target:g}{UNITS[score]}"
+        is_good = target.__ge__ if score == "mse" else target.__le__
+        at, goal = next((row for row in run["history"] if is_good(row["score"])), None), f"{target:g}{UNITS[score]}"
         cells |= {f"epochs to {goal}": at and f"{at['epoch']:.2f}", f"seconds to {goal}": at and f"{at['seconds']:.3g}"}
     sync = next((one for one in result["runs"] if (one["protocol"], one["straggler"]) == ("sync", run["straggler"])), {})
     cells |= {
@@ -305,9 +288,6 @@ def row(run, result):
         "minibatches of each worker": done and ", ".join(map(str, run["turns"])),
     }
     return {head: text or None for head, text in cells.items()}
-
-
-# ----- the program
 
 
 def options():
@@ -337,8 +317,9 @@ def options():
     return parser
 
 
-def prepared(args):
-    """(what all protocols train, earlier results in the file). UserError if the options do not go together."""
+def simulate(args):
+    """Train with all protocols in virtual time, and write the result, with the settings, beside the earlier ones."""
+    np.seterr(all="ignore")  # a loss that is not finite is found and named
     with user_input():
         args.protocols = list(dict.fromkeys(args.protocols.split(",")))
         for text in args.protocols:
@@ -346,21 +327,15 @@ def prepared(args):
         parse_schedule(args.schedule, args.lr, 1)
         if args.seconds is not None and len(args.seconds) != 2:
             raise ValueError("--seconds takes two numbers, the seconds of a worker's minibatch and of an update")
-        before = earlier_results(args.out, (*PROBLEM, "runs"), "protocols", document)
+        before = report.earlier_results(args.out, (*PROBLEM, "runs"), "protocols", document)
         datasets.prepare(args.dataset, args.data_dir)
         data = datasets.load(args.dataset, args.data_dir)
         train_setup.complete_samples(args, data)
         args.evaluated = min(args.evaluated, len(data.test))
         serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed)
-        return ProtocolProblem(args, serial, data.reshaped(serial.input_shape)), before
-
-
-def simulate(args):
-    """Train with all protocols in virtual time, and write the result, with the settings, beside the earlier ones."""
-    np.seterr(all="ignore")  # a loss that is not finite is found and named
-    problem, before = prepared(args)
+        problem = ProtocolProblem(args, serial, data.reshaped(serial.input_shape))
     seconds = dict(zip(("compute", "update"), args.seconds)) if args.seconds else problem.measure()
-    runs, data = [], problem.data
+    runs = []
     for text, factor in product(args.protocols, dict.fromkeys((1.0, args.straggler))):
         with user_input():
             runs.append(trained(problem, text, seconds, factor))
@@ -372,7 +347,7 @@ def simulate(args):
         "epochs": args.epochs, "score": problem.score, "seconds": seconds, "share": problem.share,
         "parameters": problem.serial.size, "versions": report.versions(), "runs": runs, "settings": vars(args),
     }  # fmt: skip
-    write_results(args.out, before, result, PROBLEM, document)
+    report.write_results(args.out, before, result, PROBLEM, document)
     print(terminal("\n".join(tables(result))))
     print(f"results added to {args.out}, and the tables beside it")
 

@@ -18,8 +18,7 @@ from gridgrad import datasets
 from gridgrad.experiments.common import report, train_setup
 from gridgrad.experiments.common.options import Parser, add_data, check_writable, number, user_input, whole, whole_list
 from gridgrad.experiments.common.tables import lines, terminal
-from gridgrad.nn import LOSSES, Adam, Linear
-from gridgrad.nn.learning_rates import cosine
+from gridgrad.nn import LOSSES, Adam, Linear, cosine
 from gridgrad.nn.zoo import network_names, pruning
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.partitioning import mt_kahypar
@@ -45,24 +44,20 @@ def samples(part, indices):
 
 def score(net, data):
     """The accuracy for the test samples in percent or, of a regression, the root of the mean squared error in its units."""
-    total = 0.0
+    total, is_regression = 0.0, data.loss == "mse"
     for start in range(0, len(data.test), AT_ONCE):
         x, y = samples(data.test, np.arange(start, min(start + AT_ONCE, len(data.test))))
         outputs = net.predict(x)
-        if data.loss == "cross-entropy":
-            total += 100 * np.count_nonzero(outputs.argmax(axis=1) == y)
-        else:
+        if is_regression:
             total += float(np.square((outputs - y) * data.test.target_scale, dtype=np.float64).mean(axis=1).sum())
-    mean = total / len(data.test)
-    return mean if data.loss == "cross-entropy" else mean**0.5
+        else:
+            total += 100 * np.count_nonzero(outputs.argmax(axis=1) == y)
+    return (total / len(data.test)) ** (0.5 if is_regression else 1)
 
 
 def trained_and_pruned(net, data, args):
-    """(the pruned network, {state of a network: its score}). net: a new one, which is trained.
-
-    The penalty of the first training makes the weights differ in size, so that what can be pruned becomes small.
-    """
-    train(net, data, args.steps, args, args.l1)
+    """(the pruned network, {state of a network: its score}). net: a new one, which is trained."""
+    train(net, data, args.steps, args, args.l1)  # the penalty makes those weights small that can be pruned
     scores, pruned = {"trained": score(net, data)}, pruning.prune(net, args.zeros, layer_by_layer=True)
     scores["pruned"] = score(pruned, data)
     for name, one in (("pruned, and", pruned), ("not pruned, but", net)):
@@ -91,11 +86,8 @@ What a training step of {args.batch_size} samples sends, forward and backward, o
 
 
 def partitions(model, ranks, epsilon, seed):
-    """{name: the part of each vertex} of the partitions of a NetworkHypergraph to compare.
-
-    "hypergraph" is that of Mt-KaHyPar; "rows" gives each rank consecutive neurons of each layer, with equally many weights;
-    "random" gives each equally many neurons of each layer, drawn at random.
-    """
+    """{name: the part of each vertex} of the partitions of a NetworkHypergraph to compare. Of "rows" each rank has consecutive
+    neurons of each layer, with equally many weights; of "random" equally many neurons of each layer."""
     graph, random = model.hypergraph, np.random.default_rng(seed)
     rows, shuffled = np.zeros(graph.vertices, np.int64), np.zeros(graph.vertices, np.int64)
     for vertices in model.outputs.values():
@@ -107,33 +99,23 @@ def partitions(model, ranks, epsilon, seed):
 
 
 def measures(net, model, parts, ranks, batch_size):
-    """What a partition costs, as a row of a table.
-
-    activations: of a sample, sent forward, once for each rank that gets them. largest rank: MB that one sends and receives.
-    balance: the largest number of weights of a rank, by the mean. products: of the largest rank, of the inputs that it needs
-    and the neurons that it owns, by a rank's even share of the dense products.
-    """
+    """What a partition costs, as a row of a table; `document` says what is what."""
     found, megabytes = measure(model, parts, ranks), 2 * net.dtype.itemsize * batch_size / 1e6
+    owners, products, dense = model.owners(parts, ranks), np.zeros(ranks), 0
+    for layer in net.layers:
+        if layer.kind == "linear":
+            dense += layer.inputs * layer.outputs
+            for rank in range(ranks):  # the inputs that it needs, and the neurons that it owns
+                columns = np.flatnonzero(owners.outputs[layer.name] == rank)
+                products[rank] += len(layer.inputs_of(columns)) * len(columns)
     return {
         "activations": found.volume,
         "MB a step": found.volume * megabytes,
         "largest rank": found.most_moved * megabytes,
         "messages": 2 * found.messages,
         "balance": float(found.work.max()),
-        "products": share_of_products(net, model.owners(parts, ranks)),
+        "products": float(products.max() / (dense / ranks)),
     }
-
-
-def share_of_products(net, owners):
-    """See `measures`: products."""
-    mine, dense = np.zeros(owners.ranks), 0
-    for layer in net.layers:
-        if layer.kind == "linear":
-            dense += layer.inputs * layer.outputs
-            for rank in range(owners.ranks):
-                columns = np.flatnonzero(owners.outputs[layer.name] == rank)
-                mine[rank] += len(layer.inputs_of(columns)) * len(columns)
-    return float(mine.max() / (dense / owners.ranks))
 
 
 def options():

@@ -13,12 +13,11 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from gridgrad.experiments.common.kept_results import fitting
 from gridgrad.experiments.common.options import Parser, user_input, whole_list, writable_beside
 from gridgrad.experiments.common.parallel_schemes import SCHEMES, grid_of
 from gridgrad.experiments.common.problems import published
 from gridgrad.experiments.common.progress import progress
-from gridgrad.experiments.common.report import write_json, write_text
+from gridgrad.experiments.common.report import fitting, write_json, write_text
 from gridgrad.experiments.common.tables import lines, rounded, terminal
 from gridgrad.experiments.export import simgrid
 from gridgrad.experiments.export.actions import Collective, step_actions
@@ -80,9 +79,6 @@ How far the cost model and SMPI are from the measured seconds; "difference" is t
 """
 
 
-# ----- a step or a collective, as the cost model and as SMPI predict it
-
-
 def grids(net, batch_size, ranks):
     """The texts of the grids of so many ranks that are compared for a network by its name."""
     images = any(isinstance(layer, Conv2d) for layer in published(net).leaves())
@@ -93,26 +89,19 @@ def grids(net, batch_size, ranks):
     return [grid for grid in found if grid and parse_grid(grid).get(BATCH, 1) <= batch_size]
 
 
-def compared(point):
-    """What is found for a Point, a dict; see `beside`."""
-    asked = PlacementSpec(parse_grid(point.grid), point.plan)
-    return point._asdict() | beside(published(point.net), asked, point.batch_size, machines.read(point.machine))
-
-
 def beside(net, asked, batch_size, machine):
-    """Seconds of a step `predicted` and `simulated` by SMPI, and their relative difference, a dict. ValueError if it can not be
-    replayed.
-
-    Where that is not near, also what explains it: `as_messages`, the seconds of SMPI where all collectives are messages; and
-    predicted ones: `alone`, where nothing overlaps, `longest`, of the slowest rank, and, if the machine file has measured
-    collectives, `formula`, as `alone` but from latency and bandwidth.
-    """
+    """Seconds of a step `predicted` and `simulated` by SMPI, and their relative difference, a dict. Where that is not near,
+    also `as_messages`, the seconds of SMPI where all collectives are messages; and predicted ones: `alone`, where nothing
+    overlaps, `longest`, of the slowest rank, and `formula`, as `alone` but without measured collectives."""
     predicted, alone, asked = prediction(net, asked, batch_size, machine)
     actions = step_actions(net, asked, batch_size, machine)
     found = {"ranks": len(actions), "predicted": rounded(predicted), "simulated": replayed(actions, machine)}
     found["difference"] = rounded(found["simulated"] / predicted - 1)
     if abs(found["difference"]) > NEAR:
-        longest = predicted if asked.grid.get(STAGE, 1) > 1 else longest_step(net, asked, batch_size, machine)
+        sizes, longest = {axis: asked.grid.get(axis, 1) for axis in AXES}, predicted
+        if sizes[STAGE] == 1:
+            grids = (GridDescription(sizes, place, machine.node["ranks"]) for place in places(sizes))
+            longest = max(Cost(net, grid, asked.plan, batch_size, machine).seconds for grid in grids)
         found |= {"as_messages": replayed(actions, machine, ()), "alone": rounded(alone), "longest": rounded(longest)}
         if machine.collectives:
             found["formula"] = rounded(prediction(net, asked, batch_size, replace(machine, collectives={}))[1])
@@ -120,10 +109,8 @@ def beside(net, asked, batch_size, machine):
 
 
 def prediction(net, asked, batch_size, machine):
-    """(seconds of a step, the same where nothing overlaps, the PlacementSpec with nothing left open).
-
-    The step of a pipeline is one alone, because SMPI replays one; else predictions are of steps that follow one another.
-    """
+    """(seconds of a step, the same where nothing overlaps, the PlacementSpec with nothing left open). The step of a pipeline is
+    one alone, because SMPI replays one; else predictions are of steps that follow one another."""
     if asked.grid.get(STAGE, 1) > 1:
         found = pipeline_step_time(net, replace(asked, pipelines=asked.pipelines or Pipelines()), batch_size, machine)
         updates = (next(event.stop for event in row if event.instruction.op == "U") for row in found.played.events)
@@ -134,13 +121,6 @@ def prediction(net, asked, batch_size, machine):
     return cost.seconds, alone, replace(asked, plan=cost.placed.plan)
 
 
-def longest_step(net, asked, batch_size, machine):
-    """The most seconds that the cost model predicts for any rank."""
-    sizes = {axis: asked.grid.get(axis, 1) for axis in AXES}
-    grids = (GridDescription(sizes, place, machine.node["ranks"]) for place in places(sizes))
-    return max(Cost(net, grid, asked.plan, batch_size, machine, asked.shares, asked.owners).seconds for grid in grids)
-
-
 def replayed(actions, machine, native=simgrid.NATIVE):
     """Seconds of a step as SMPI simulates it. native: see `simgrid.write`."""
     with tempfile.TemporaryDirectory(prefix="gridgrad-traces-") as folder:
@@ -149,10 +129,7 @@ def replayed(actions, machine, native=simgrid.NATIVE):
 
 
 def collective(name, ranks, kind, nbytes):
-    """Seconds of one collective of all ranks, a dict: predicted, SMPI's own, and written as messages.
-
-    name: of a machine file. nbytes: of the whole array.
-    """
+    """Seconds of one collective of all ranks, a dict: predicted, SMPI's own, and written as messages. nbytes: of the array."""
     machine, sent = machines.read(name), SENT[kind] * (nbytes // ranks) * (ranks - 1)
     group = GridDescription({MODEL: ranks}, None, machine.node["ranks"]).group(MODEL)
     actions = [[Collective(kind, kind, tuple(range(ranks)), place, sent)] for place in range(ranks)]
@@ -164,10 +141,7 @@ def collective(name, ranks, kind, nbytes):
 
 
 def measured_steps(path, machine):
-    """[what `beside` finds, with the measured seconds] of each point that a sweep has measured, and predicted for a Machine.
-
-    ValueError, before anything is simulated, if there is none.
-    """
+    """[what `beside` finds, with the measured seconds] of each point that a sweep has measured and predicted for a Machine."""
     found, steps = records.read(path), []
     priced = {records.key_of(one): one for one in found if one.get("predicted") and one["machine"] == machine.name}
     timed = {records.key_of(row.runs[0]): row.seconds.value for row in rows_of(found) if row.seconds and not row.is_predicted}
@@ -181,9 +155,6 @@ def measured_steps(path, machine):
         point = {name: one[name] for name in ("machine", "net", "grid", "plan")} | one["settings"]
         steps.append(point | beside(net, asked, point["batch_size"], machine) | {"measured": rounded(seconds)})
     return steps
-
-
-# ----- the document
 
 
 def cause(row):
@@ -251,9 +222,6 @@ def percent(number, sign="+"):
     return f"{100 * number:{sign}.1f} %"
 
 
-# ----- the program
-
-
 def options():
     parser = Parser(prog="study simulators", description="Does another simulator predict the same steps? Starts no job.")
     add = parser.add_argument
@@ -266,22 +234,17 @@ def options():
     return parser
 
 
-def earlier(path):
-    """The results in a file, or none. ValueError if it holds something else."""
-    if not Path(path).exists():
-        return {"program": "simulators", **{kind: [] for kind in KINDS}}
-    found = content_of_file(path)
-    with fitting(f"{path} holds no results of simulators, or damaged ones: give another name"):
-        if found["program"] != "simulators":
-            raise ValueError(found["program"])
-        list(document(found))
-    return found
-
-
 def main():
     args = options().parse_args()
     with user_input():
-        beside, found = writable_beside(args.out, ".md", ("numbers", "document")), earlier(args.out)
+        page = writable_beside(args.out, ".md", ("numbers", "document"))
+        found = {"program": "simulators"} | {kind: [] for kind in KINDS}
+        if Path(args.out).exists():
+            found = content_of_file(args.out)
+            with fitting(f"{args.out} holds no results of simulators, or damaged ones: give another name"):
+                if found["program"] != "simulators":
+                    raise ValueError(found["program"])
+                list(document(found))
         if (args.measured is None) != (args.machine is None):
             raise ValueError("--measured and --machine belong together: give both, or neither")
         if args.machine:
@@ -293,7 +256,8 @@ def main():
                   for ranks, machine, net in product(args.ranks, args.machines, args.nets)
                   if ranks <= MOST_RANKS.get(net, ranks) for grid in grids(net, BATCH_SIZES[net], ranks)]  # fmt: skip
         for point in progress([point for point in wanted if point not in done], "steps"):
-            found["steps"].append(compared(point))
+            asked, machine = PlacementSpec(parse_grid(point.grid), point.plan), machines.read(point.machine)
+            found["steps"].append(point._asdict() | beside(published(point.net), asked, point.batch_size, machine))
             write_json(args.out, found)
         done = {(row["machine"], row["ranks"], row["kind"], row["bytes"]) for row in found["collectives"]}
         for one in product(args.machines, [ranks for ranks in args.ranks if ranks in ALONE], SENT, SIZES):
@@ -301,8 +265,8 @@ def main():
                 found["collectives"].append(collective(*one))
         write_json(args.out, found)
         text = "\n".join(document(found))
-        write_text(beside, text + "\n")
-    print(f"{terminal(text)}\nnumbers written to {args.out}, the document to {beside}")
+        write_text(page, text + "\n")
+    print(f"{terminal(text)}\nnumbers written to {args.out}, the document to {page}")
 
 
 if __name__ == "__main__":

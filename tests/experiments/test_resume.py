@@ -105,7 +105,7 @@ def test_the_content_is_that_of_the_numbers_alone(comm, monkeypatch):
     def content(x, y, everywhere=True):
         parts = [Part(x[which], y[which], np.array(0.0), np.array(1.0)) for which in (slice(0, -3), slice(-3, None))]
         data = Dataset("data", *parts, "cross-entropy", 3, "")
-        return train_setup.content_of(data if everywhere or comm.rank == 0 else data.outline(), comm)
+        return train_setup.content_of(data if everywhere or comm.rank == 0 else data.outline(), comm, not everywhere)
 
     x, y = np.random.default_rng(0).integers(0, 9, (20, 7)) / 4, np.arange(20) % 3
     changed = x.copy()

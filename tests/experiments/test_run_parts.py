@@ -117,7 +117,7 @@ def test_the_seconds_of_collectives_add_up_to_communicating_where_only_some_rank
         {loss: (2, 16, 0.2)},
     ]
     grid = SimpleNamespace(tally=SimpleNamespace(records={}), gather=lambda mine: [(records, *mine[1:]) for records in ranks])
-    found = report.time_and_bytes(grid, [2.0, 2.0], 0.0)
+    found = report.time_and_bytes(grid, [2.0, 2.0], 0.0, 0)
     seconds = {(row["layer"], row["kind"]): row["seconds"] for row in found["communication"]}
     assert seconds == pytest.approx({loss: 0.1, sums: 0.3 / 2, sent: 0.2 / 4})  # of a step, mean over 4 ranks
     assert sum(seconds.values()) == pytest.approx(found["time"]["communicate"])

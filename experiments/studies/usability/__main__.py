@@ -11,8 +11,8 @@ TorchAD-NN) counts, whose Tables 4.9 to 4.12 give operators and operands of each
   function where it is called (or defined);
 - operands: all other names; numbers; True, False and None; the words within quotes, whose symbols are operators.
 
-The unit is the statement: what is added are the statements that the serial program has not, or not in this order, each as a
-whole; comments, docstrings and indentation do not count.
+What is added are the statements that the serial program has not, or not in this order, each as a whole; comments, docstrings
+and indentation do not count.
 """
 
 import io
@@ -99,19 +99,6 @@ def document(rows, serial):
                  for name, row in whole.items()])  # fmt: skip
 
 
-# ----- Halstead's measures
-
-
-def halstead(n1, n2, N1, N2):
-    """Table 3.7 of the thesis. n1, n2: distinct operators and operands; N1, N2: all of them.
-
-    effort: in elementary mental discriminations; time: in seconds, at 18 discriminations a second.
-    """
-    volume = (N1 + N2) * log2(n1 + n2) if n1 + n2 else 0.0
-    difficulty = n1 / 2 * N2 / n2 if n2 else 0.0
-    return Halstead(n1, n2, N1, N2, volume, difficulty, volume * difficulty, volume * difficulty / 18)
-
-
 def statements(source):
     """[(number of its first line, its tokens as strings)] of each statement; of `for` and the like that is the header."""
     found, line = [], []
@@ -133,11 +120,15 @@ def added(source, base):
 
 
 def measure(statements, keywords=KEYWORDS):
-    """The Halstead measures of these statements together."""
+    """The Halstead measures of these statements together (Table 3.7 of the thesis): distinct operators and operands, all of
+    them, effort in elementary mental discriminations, and seconds at 18 of them a second."""
     symbols = [symbol for _, tokens in statements for symbol in classified(tokens, keywords)]
     operators = [text for is_operator, text in symbols if is_operator]
     operands = [text for is_operator, text in symbols if not is_operator]
-    return halstead(len(set(operators)), len(set(operands)), len(operators), len(operands))
+    n1, n2, N1, N2 = len(set(operators)), len(set(operands)), len(operators), len(operands)
+    volume = (N1 + N2) * log2(n1 + n2) if n1 + n2 else 0.0
+    difficulty = n1 / 2 * N2 / n2 if n2 else 0.0
+    return Halstead(n1, n2, N1, N2, volume, difficulty, volume * difficulty, volume * difficulty / 18)
 
 
 def classified(tokens, keywords):
@@ -151,9 +142,6 @@ def classified(tokens, keywords):
             yield token in keywords or is_called, token
         elif token not in PAIRS.values():
             yield True, token + PAIRS.get(token, "")
-
-
-# ----- the program
 
 
 def options():
