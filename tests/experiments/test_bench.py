@@ -56,7 +56,7 @@ def test_rounds_in_which_a_rank_shared_its_core_are_dropped(monkeypatch):
     ({"wall": [1.0] * 3, "left_out": 0, "busy": "others computed"}, 0.5, "**not judged**: others computed"),
 ])  # fmt: skip
 def test_a_row_says_whether_its_first_clock_is_within_the_bound(found, bound, cells):
-    assert cells in bench.lines([bench.time_cells("a", row(found, bound), 3)])
+    assert cells in bench.time_line("a", row(found, bound), 3)
 
 
 def test_a_quick_run_measures_what_was_selected_and_writes_its_table(tmp_path, monkeypatch):
