@@ -9,9 +9,9 @@ such products where all runs have them, on the same processor and BLAS; else in 
 can tell from a change of the program: measure the two by turns, as docs/figures.md says.
 """
 
-from collections import namedtuple
 from math import exp, inf, log, sqrt
 from statistics import fmean, geometric_mean, variance
+from typing import NamedTuple
 
 from scipy.special import stdtr, stdtrit
 
@@ -27,15 +27,31 @@ SHOWN = 4  # points, and values of a setting, that are named
 CORE = "processor", "blas", "threads"  # entries of an environment that say what the reference product is computed by
 
 
-# How many times as long B takes, of geometric means, with its interval; chance: of so different means of equals.
-Ratio = namedtuple("Ratio", "value low high chance")
+class Ratio(NamedTuple):
+    """How many times as long B takes, of geometric means, with its interval. chance: of so different means of equals."""
+
+    value: float
+    low: float
+    high: float
+    chance: float
 
 
-# A point of two studies. series: all of them. seconds: of the runs of both, two tuples. measured: the ratio of their geometric
-# means. ratio: a Ratio, None for too few runs. is_normalised: it is of reference products. chance: corrected for the number of
-# points, or None. verdict: one of those above.
-Compared = namedtuple("Compared", "network series scaling grid ranks batch seconds measured ratio is_normalised chance verdict "
-                      "environments")  # fmt: skip
+class Compared(NamedTuple):
+    """A point of two studies."""
+
+    network: str
+    series: str  # all of them
+    scaling: str
+    grid: str
+    ranks: int
+    batch: int
+    seconds: tuple  # of the runs of both, two tuples
+    measured: float  # the ratio of their geometric means
+    ratio: Ratio | None  # None for too few runs
+    is_normalised: bool  # the ratio is of reference products
+    chance: float | None  # corrected for the number of points
+    verdict: str  # one of those above
+    environments: tuple
 
 
 def compare(one, other, across=None):

@@ -9,8 +9,9 @@ the names of its series say which.
 """
 
 import json
-from collections import defaultdict, namedtuple
+from collections import defaultdict
 from statistics import median
+from typing import NamedTuple
 
 from gridgrad.experiments.common.report import PARTS
 from gridgrad.experiments.scaling.environment import SAME, same
@@ -18,24 +19,51 @@ from gridgrad.experiments.scaling.records import baseline_of, counting, is_busy,
 from gridgrad.experiments.scaling.statistics import Median, interval_of
 from gridgrad.experiments.scaling.study import ALONE, Curve, point_at
 
-Origin = namedtuple("Origin", "is_predicted name")  # name: the machine of predictions, or the entries of SAME, a text
+
+class Origin(NamedTuple):
+    """Where records come from. name: the machine of predictions, or the entries of SAME, a text."""
+
+    is_predicted: bool
+    name: str
 
 
-class Row(namedtuple("Row", "network series scaling net dataset grid ranks batch settings environment slots oversubscribed "
-                     "seconds parts bytes memory origin is_predicted fits busy failed runs metric value baseline speedup "
-                     "unlike ratio predicted", defaults=[None, False, None, None])):  # fmt: skip
-    """A point of a curve. net, grid: what ran, also where the planner chose. settings, environment: of the run. seconds: of a
-    step. parts: {what: seconds of a step}. bytes: by all ranks in a step. memory: of the rank with most. fits: into memory.
-    busy: runs that do not count. failed: the reason. runs: those that count. value: of the metric. speedup: over one rank.
-    unlike: no speedup, as this point or that on one rank was disturbed. ratio: to the baseline, run by run. predicted: seconds
-    of its only prediction. Times, values and ratios are Medians, or None."""
+class Row(NamedTuple):
+    """A point of a curve."""
 
-    __slots__ = ()
+    network: str
+    series: str
+    scaling: str
+    net: str  # what ran, as is `grid`, also where the planner chose
+    dataset: str
+    grid: str
+    ranks: int
+    batch: int
+    settings: dict  # of the run, as is `environment`
+    environment: dict
+    slots: int | None
+    oversubscribed: bool
+    seconds: Median | None  # of a step
+    parts: dict  # {what: seconds of a step}
+    bytes: float | None  # by all ranks in a step
+    memory: float | None  # of the rank with most
+    origin: Origin
+    is_predicted: bool
+    fits: bool  # into memory
+    busy: int  # runs that do not count
+    failed: str | None  # the reason
+    runs: tuple  # those that count
+    metric: str
+    value: Median | None  # of the metric
+    baseline: str | None
+    speedup: Median | None = None  # over one rank
+    unlike: bool = False  # no speedup, as this point or that on one rank was disturbed
+    ratio: Median | None = None  # to the baseline, run by run
+    predicted: float | None = None  # seconds of its only prediction
 
     @property
     def curve(self):
         """The Curve that it is a point of."""
-        return Curve(*self[:3])
+        return Curve(self.network, self.series, self.scaling)
 
     @property
     def efficiency(self):
