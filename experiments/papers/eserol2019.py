@@ -10,14 +10,17 @@ from functools import lru_cache, partial
 from math import prod
 from statistics import mean
 
+import numpy as np
+
 from gridgrad.experiments.papers import eserol2019_partitions as vgg16
 from gridgrad.experiments.papers import eserol2019_times as times
-from gridgrad.experiments.papers.cited import NOT_PRINTED, RATIO
+from gridgrad.experiments.papers.cited import NOT_PRINTED, ratio
 from gridgrad.experiments.papers.eserol2019_partitions import SearchCase, costs_of, model, owners_of
 from gridgrad.experiments.papers.eserol2019_times import DATA, KNOWN, ROUND_ROBIN
 from gridgrad.experiments.papers.expressions import MissingError
 from gridgrad.experiments.papers.parts import SHORT, PaperPart
 from gridgrad.nn import Conv2d, Flatten, Linear, ReLU, Sequential
+from gridgrad.parallel.partitioning import mt_kahypar
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.protocols.server import greedy, round_robin
 
@@ -35,7 +38,7 @@ def to_measure(size, ranks, data_dir):
     wanted = vgg16.cases(SHORT_RANKS if short else vgg16.RANKS, balances(), SHORT_OTHERS if short else vgg16.RANKS)
     return [
         PaperPart(case.words, partial(vgg16.search, case), SECONDS[case.grain], asdict(case))
-        for case in vgg16.possible(wanted)
+        for case in wanted if case.grain != "fine" or mt_kahypar.find_spec("mtkahypar")
     ]  # fmt: skip
 
 
@@ -138,9 +141,7 @@ def loads():
     for servers in SERVERS:
         row = {"servers": servers, "FC1 alone": max(sizes) * servers / sum(sizes)}
         for name, choose in (("round-robin", round_robin), ("greedy", greedy)):
-            owners = choose(sizes, servers)
-            largest = max(sum(size for size, owner in zip(sizes, owners) if owner == one) for one in range(servers))
-            row[name] = largest * servers / sum(sizes)
+            row[name] = np.bincount(choose(sizes, servers), sizes).max() * servers / sum(sizes)
         found.append(row)
     return found
 
@@ -277,7 +278,7 @@ def cited_of(table, column, ranks):
     if column is None or table not in KNOWN.tables:
         return None
     if isinstance(column, tuple):  # tables print it with one decimal
-        return RATIO(*(KNOWN.tables[table].cited(one, ranks) for one in column))
+        return ratio(*(KNOWN.tables[table].cited(one, ranks) for one in column))
     return KNOWN.tables[table].cited(column, ranks)
 
 

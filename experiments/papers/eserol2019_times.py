@@ -21,9 +21,8 @@ from functools import lru_cache
 from statistics import median, quantiles
 
 from gridgrad.experiments.papers import eserol2019_partitions as vgg16
-from gridgrad.experiments.papers import other_results
 from gridgrad.experiments.papers.expressions import MissingError
-from gridgrad.experiments.papers.paper import printed
+from gridgrad.experiments.papers.paper import kept, printed
 from gridgrad.experiments.papers.whole_nodes import whole_nodes
 from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.partitioning import naive
@@ -122,15 +121,10 @@ def calibrated(batch):
     """The Machine that needs as long as the thesis' single processor for a step with this batch, with links of `rate`."""
     found = whole_nodes()
     for _ in range(ROUNDS):
-        flops = found.core["flops"] * of_single(batch, found) / alone(batch)
-        found = replace(found, core=found.core | {"flops": flops})
+        predicted = Cost(vgg16.network(), GridDescription({}, None, 1), "replicate", batch, found).seconds
+        found = replace(found, core=found.core | {"flops": found.core["flops"] * predicted / alone(batch)})
     link = found.links["network"] | {"beta": 1 / (rate(batch) * vgg16.MEBI)}
     return replace(found, name="calibrated by the thesis", links=found.links | {"network": link})
-
-
-def of_single(batch, machine):
-    """The predicted seconds of a step of one rank."""
-    return Cost(vgg16.network(), GridDescription({}, None, 1), "replicate", batch, machine).seconds
 
 
 @lru_cache
@@ -138,26 +132,6 @@ def simple(method, ranks):
     """The Owners of a simple partition."""
     model, divide = vgg16.model(), {LAYERS: naive.layer_wise, FILTERS: naive.incremental}[method]
     return model.owners(divide(model, ranks), ranks)
-
-
-class OneSchedule:
-    """An asynchronous pipeline whose schedule is made once, since that of a partition is the same for all batch sizes.
-
-    under_way: how many minibatches are. The rest of what it has is that of a ScheduleSpec.
-    """
-
-    def __init__(self, under_way):
-        self.named, self.schedule = parse(f"async:{under_way}"), None
-
-    def __getattr__(self, name):
-        return getattr(self.named, name)
-
-    def schedule_on(self, *arguments, **options):
-        self.schedule = self.schedule or self.named.complete(self.named.schedule_on(*arguments, **options))
-        return self.schedule
-
-    def complete(self, schedule):
-        return schedule
 
 
 @lru_cache
@@ -168,11 +142,10 @@ def of_owners(owners, batches):
     the least share of the time in which a rank is busy.
     """
     asked, net, found = PlacementSpec({"model": owners.ranks}, "hypergraph", owners=owners), vgg16.network(), {}
-    pipelines = [OneSchedule(under_way) for under_way in (1, 2 * owners.ranks)]
     for batch in batches:
         machine = calibrated(batch)
         work = partition_work(net, asked, batch, machine, grids_of_ranks(net, asked, machine))
-        one, many = (work.step(pipeline, 1) for pipeline in pipelines)
+        one, many = (work.step(parse(f"async:{under_way}"), 1) for under_way in (1, 2 * owners.ranks))
         busy = min(rank.busy for rank in many.ranks) / many.seconds
         found[batch] = {"step": many.seconds, "gain": one.seconds / many.seconds, "least busy": busy}
     return found
@@ -268,8 +241,7 @@ def results_on_hosts():
         for one in content:
             if one["link"].startswith(f"{one['ranks']} hosts"):
                 rows = {(row["method"], row["batch"]): row for row in one["rows"]}
-                batches = {batch for _, batch in rows}
-                if not rows or set(rows) != {(method, b) for method in (*METHODS, *ROUND_ROBIN) for b in batches}:
+                if not rows or rows.keys() != {(method, b) for method in (*METHODS, *ROUND_ROBIN) for _, b in rows}:
                     raise ValueError("methods are missing")
                 network = one["link"].partition(", ")[2]
                 found[one["ranks"]] = Hosts(one["ranks"], one["cores"], network, one["versions"]["processor"], rows)
@@ -288,22 +260,25 @@ def of_hosts(ranks):
 
 def chosen_of(path, choose, otherwise):
     """What a function finds in the file of another program; MissingError where it finds nothing."""
-    found, why = other_results.kept(path, choose)
+    try:
+        found, why = kept(path, choose=choose), f"{path} has no such result"
+    except MissingError as missing:
+        found, why = None, missing
     if not found:
-        raise MissingError(f"{why or f'{path} has no such result'}: {otherwise}")
+        raise MissingError(f"{why}: {otherwise}")
     return found
 
 
 def hosts(ranks=2):
     """What expressions need of the result on so many hosts. surplus: bytes of all pipelines over those of their hypergraphs."""
-    one, every = of_hosts(ranks), results_on_hosts()
-    pipelines = [row for result in every.values() for row in result.rows.values() if row["bytes expected"]]
+    one, every = of_hosts(ranks), results_on_hosts().values()
+    pipelines = [row for result in every for row in result.rows.values() if row["bytes expected"]]
     return {
         "network": one.network, "processor": one.processor, "crowded": one.ranks > one.cores,
         "surplus": [row["bytes"] / row["bytes expected"] for row in pipelines],
         "bytes an image": [one.rows[HYPERGRAPH, batch]["bytes"] / batch for batch in one.batches],
         "batches": f"batches of {', '.join(map(str, one.batches))}",
-        "source": f"{HOSTS}, {' and '.join(dict.fromkeys(result.processor for result in every.values()))}",
+        "source": f"{HOSTS}, {' and '.join(dict.fromkeys(result.processor for result in every))}",
     }  # fmt: skip
 
 
@@ -339,11 +314,8 @@ def on_hosts(pairs):
     "ratios": in words}."""
     found = [list(of_hosts(2).quartiles(*pair).values()) for pair in pairs]
     sides = [side(low, high) for some in found for low, _, high in some]
-    return {
-        "holds": most(sides),
-        "sides": sides,
-        "ratios": " and ".join(", ".join(f"{middle:.2f}" for _, middle, _ in some) for some in found),
-    }
+    ratios = " and ".join(", ".join(f"{middle:.2f}" for _, middle, _ in some) for some in found)
+    return {"holds": most(sides), "sides": sides, "ratios": ratios}
 
 
 def mostly(tables, pairs):
@@ -366,12 +338,8 @@ def mostly(tables, pairs):
         reason = f"too near to each other; {reason}"
     elif agreed is not None and agreed != holds:
         holds, reason = None, f"VGG16 is predicted to differ, so {said}; {reason}"
-    return {
-        "holds": holds,
-        "kind": "kept",
-        "numbers": f"{measured['ratios']} times as fast on 2 hosts with {about['batches']}",
-        "reason": reason,
-    }
+    numbers = f"{measured['ratios']} times as fast on 2 hosts with {about['batches']}"
+    return {"holds": holds, "kind": "kept", "numbers": numbers, "reason": reason}
 
 
 def small_batches():
@@ -409,10 +377,10 @@ def convergence():
     def chosen(content):
         for result in reversed(content):
             seconds = {way["way"]: float(way["seconds"]) for way in result["ways"] if way["seconds"]}
-            if result["ranks"] == 2 and {PIPELINE, TOGETHER, ONE} <= set(seconds):
+            if result["ranks"] == 2 and {PIPELINE, TOGETHER, ONE} <= seconds.keys():
+                processor = result["versions"]["processor"]
                 about = {name: result[name] for name in ("net", "dataset", "samples")} | result["settings"]
-                return about | {"seconds": seconds, "source": f"{CONVERGENCE}, {result['versions']['processor']}",
-                                "processor": result["versions"]["processor"]}  # fmt: skip
+                return about | {"seconds": seconds, "source": f"{CONVERGENCE}, {processor}", "processor": processor}
 
     return chosen_of(CONVERGENCE, chosen, "`gridgrad launch 2 study convergence` measures it")
 
@@ -431,13 +399,9 @@ def to_target():
             target = result["settings"].get("target")
             if result["time"] == "virtual" and result["score"] == "accuracy" and target:
                 equal = {run["protocol"]: run["history"] for run in result["runs"] if run["straggler"] == 1}
-                both = [reached(equal.get(name, ()), target) for name in ("server:asp", "server:bsp")]
+                both = [next((row["seconds"] for row in equal.get(name, ()) if row["score"] >= target), None)
+                        for name in ("server:asp", "server:bsp")]  # fmt: skip
                 found += [(result["net"], *both)] if None not in both else []
         return found
 
     return chosen_of(PROTOCOLS, chosen, "`gridgrad study protocols` measures it")
-
-
-def reached(history, target):
-    """The seconds after which a run has the target, or None."""
-    return next((row["seconds"] for row in history if row["score"] >= target), None)

@@ -173,16 +173,15 @@ class Costs:
     """What was counted of each algorithm on k workers, by k; what was predicted, where an algorithm was not counted."""
 
     def __init__(self, tables):
-        self._lines = {(line["algorithm"], line["k"]): line for line in tables["costs"]}
-        for line in tables["computations"]:
-            self._lines[line["algorithm"], line["k"]] = line | self._lines[line["algorithm"], line["k"]]
+        self._rows = [*tables["costs"], *tables["computations"]]
 
-    def _of(self, algorithm, counted, predicted):
-        lines = {k: line for (name, k), line in self._lines.items() if name == algorithm}
-        return {k: line[counted if self._is_counted(algorithm) else predicted] for k, line in lines.items()}
+    def _of(self, algorithm, *columns):
+        """{k: a number}: in the first of two columns, that of counted ones, or in the second."""
+        column = columns[not self._is_counted(algorithm)]
+        return {row["k"]: row[column] for row in self._rows if row["algorithm"] == algorithm and column in row}
 
     def _is_counted(self, algorithm):
-        return all(line["counted MiB"] is not None for (name, _), line in self._lines.items() if name == algorithm)
+        return all(row.get("counted MiB", 0) is not None for row in self._rows if row["algorithm"] == algorithm)
 
     def sent(self, algorithm):
         """MiB of all workers."""
@@ -321,34 +320,25 @@ def cost(case, name, **values):
         return ProtocolCost(0, 0, 0, 0, UPDATE * case.elements, case.compute + case.passes(case.elements, UPDATE))
     traffic, workers = TRAFFIC[name](case.served, **values), case.workers
     kind, group = COLLECTIVES["all-reduce"], GroupDescription(workers, 0, min(workers, case.machine.node["ranks"]))
-    messages, elements = sent_by_each(traffic, workers)
+    messages, elements = Counter(), Counter()  # that each rank sends, without those of all-reduces
+    for one in chain(traffic.requests, *traffic.rounds):
+        messages[one.sender] += one.times
+        elements[one.sender] += one.times * one.elements
     operations = sum(max(work.elements) * work.operations * work.times for work in traffic.work)
     if traffic.serving:
         gradients = workers if traffic.asynchronous else 1
         operations += gradients * max(traffic.serving.elements) * traffic.serving.operations * traffic.serving.times
-    mean, rounds, most, added, seconds = 0.0, 0.0, 0.0, 0.0, step_seconds(case, traffic)
+    mean, rounds, most, seconds = 0.0, 0.0, 0.0, step_seconds(case, traffic)
     for size, times in traffic.sums:
         sent, additions = kind.sent(group, size, 0), size * (workers - 1) / workers  # the first rank sends the most
-        mean, most, added = mean + 2 * additions * times, most + sent * times, added + additions * times
+        mean, most, operations = mean + 2 * additions * times, most + sent * times, operations + additions * times
         rounds += kind.rounds(workers) * times
         seconds += times * case.machine.collective_seconds("all-reduce", group, workers, sent * case.itemsize)
     return ProtocolCost(
-        sum(messages) / workers + rounds,
-        (sum(elements) / workers + mean) * case.itemsize,
-        max(messages) + rounds,
-        (max(elements) + most) * case.itemsize,
-        operations + added,
-        seconds,
-    )
-
-
-def sent_by_each(traffic, workers):
-    """(messages, elements) that each rank sends in a step, without those of all-reduces."""
-    messages, elements = [0.0] * workers, [0.0] * workers
-    for one in chain(traffic.requests, *traffic.rounds):
-        messages[one.sender] += one.times
-        elements[one.sender] += one.times * one.elements
-    return messages, elements
+        messages.total() / workers + rounds, (elements.total() / workers + mean) * case.itemsize,
+        max(messages.values(), default=0) + rounds, (max(elements.values(), default=0) + most) * case.itemsize,
+        operations, seconds,
+    )  # fmt: skip
 
 
 def step_seconds(case, traffic):

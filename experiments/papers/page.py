@@ -220,8 +220,7 @@ def of_row(row):
     more = {MEASURED: {"remark": row.remark}, KEPT: {"remark": row.kept_remark}}
     more[PREDICTED] = {} if measured else {"remark": row.remark or row.kept_remark}
     if row.cited is not None:
-        formula = row.cited.formula.words if row.cited.formula else ""
-        more[row.cited.kind] = {"place": row.cited.place, "uncertainty": row.cited.uncertainty, "formula": formula}
+        more[row.cited.kind] = {name: getattr(row.cited, name) for name in ("place", "uncertainty", "formula")}
     for kind, value in row.values.items():
         yield {"label": row.label, "kind": kind, "value": value} | {name: said for name, said in more[kind].items() if said}
 

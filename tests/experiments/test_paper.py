@@ -4,8 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gridgrad.experiments.papers.cited import of_content
-from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN, found, judged, undecided, with_now
+from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN, Claim, Finding, with_now
 from gridgrad.experiments.papers.expressions import Expression, MissingError
 from gridgrad.experiments.papers.items import BESIDE, KEPT, MEASURED
 from gridgrad.experiments.papers.paper import FUNCTIONS, Paper
@@ -131,18 +130,17 @@ def test_items_have_what_is_printed_and_measured_side_by_side():
         ("a, 2 ranks", 1.5, 1.4), ("a, 4 ranks", None, None), ("b, 2 ranks", 1.9, 1.7), ("a over b", 1.5 / 1.9, None),
     ]  # fmt: skip
     derived = item.rows[-1].cited
-    assert (derived.place, derived.formula.words) == ("Table 1", "the first over the second")
+    assert (derived.place, derived.formula) == ("Table 1", "the first over the second")
     assert MEASURED in item.kinds and made().where(STEPS) == "a machine"
 
 
 def test_two_findings_that_contradict_each_other_decide_nothing():
-    known = of_content({"claims": {"grows": {"says": "The speedup grows.", "place": "section 3"}}})
-
     def both(kept, now):
-        (claim,) = with_now(judged(known, {"grows": kept}), judged(known, {"grows": now}))
+        (claim,) = with_now(*([Claim("grows", "The speedup grows.", "section 3", False, one)] for one in (kept, now)))
         return claim.verdict, [mark for mark, _ in claim.findings]
 
-    assert both(found(True, "1.5"), found(False, "0.8")) == (OPEN, [KEPT, MEASURED])
-    assert both(undecided("nothing measured"), found(False, "0.8")) == (DIFFERS, [MEASURED])
+    nothing, varying = Finding(OPEN, "", "nothing measured"), Finding(OPEN, "0.9 to 1.5", "the rounds differ")
+    assert both(Finding(HOLDS, "1.5"), Finding(DIFFERS, "0.8")) == (OPEN, [KEPT, MEASURED])
+    assert both(nothing, Finding(DIFFERS, "0.8")) == (DIFFERS, [MEASURED])
     # What more rounds leave open a short measurement does not decide.
-    assert both(undecided("the rounds differ", "0.9 to 1.5"), found(True, "1.4"))[0] == OPEN
+    assert both(varying, Finding(HOLDS, "1.4"))[0] == OPEN
