@@ -164,7 +164,7 @@ def names(tables):
         "async_pairs": list(zip(DATA[::2], DATA[1::2])), "greedy_pairs": list(zip(DATA[2:], ROUND_ROBIN, strict=True)),
         "mostly": partial(times.mostly, tables), "won_of": partial(times.won_of, tables), "methods": times.METHODS,
         "calibrated": times.CALIBRATED, "torn": TORN, "connectivity": CONNECTIVITY, "star": STAR, "lacking": lacking,
-        "outputs": outputs, "printed_reduction": printed_reduction, "printed_beaten": printed_beaten,
+        "outputs": outputs, "printed_reduction": printed_reduction,
     }  # fmt: skip
 
 
@@ -204,13 +204,6 @@ class Partitions:
             n: not (sent[n] <= row[CONNECTIVITY] and balance[n] <= row["balance"]) and equal[n] > row[CONNECTIVITY]
             for n, row in self.ours(table).items()
         }
-
-    def proved(self):
-        """{N: the volume of the best coarse partition}, as far as a solver has found it."""
-        return {row["N"]: row[CONNECTIVITY] for row in self._tables["found"] if row["partition"] == "exact hypergraph"}
-
-    def size_of(self, hypergraph, what):
-        return next(row[what] for row in self._tables["hypergraphs"] if row["hypergraph"] == hypergraph)
 
     def beside(self, table):
         """Rows of an item: each number of a table of work or of communication, the thesis' and ours."""
@@ -258,10 +251,6 @@ class Partitions:
         value, images = times.value, times.value("epoch_images")
         sent = 2 * ours["volume_MiB_float32"] * images / value("volume_batch")
         return 100 * (1 - sent / (2 * (ranks - 1) * value("parameter_MB") * images / batch))
-
-    def mean_reduction(self, grain):
-        """The mean over the cases of Table 5.14."""
-        return mean(self.reduction(grain, line["N"], line["batch"]) for line in KNOWN.tables["5.14"].lines())
 
 
 def title_of(table):
@@ -338,15 +327,6 @@ def printed_reduction(t, elements=1):
     cases = [(line["N"], line["batch"]) for line in lines_of("5.14")]
     sent = [(t("5.14", "hypergraph, GB", *case), t("5.14", "data parallel, GB", *case)) for case in cases]
     return mean(100 * (1 - elements * ours / data) for ours, data in sent)
-
-
-def printed_beaten():
-    """The numbers of ranks for which the thesis' incremental partition is as even as its coarse one, and sends less."""
-    work, volume, their_work, their_volume = (
-        {line["N"]: line for line in lines_of(one)} for one in ("5.5", "5.6", "A.3", "A.9")
-    )
-    even = {n: line["max"] / line["mean"] <= their_work[n]["max"] / their_work[n]["mean"] for n, line in work.items()}
-    return [n for n, line in volume.items() if even[n] and line["volume"] <= their_volume[n]["volume"]]
 
 
 def columns():

@@ -251,7 +251,7 @@ def names(tables):
         "criterion": f"up to {SAME} times as much on {WORKERS[-1]} workers as on {WORKERS[-2]} counts as no higher order",
         "comparisons_a_sample": lambda: {k: costs.comparisons(k, DRAWS) / (k * DRAWS) for k in WORKERS},
         "share_of_convolutions": share_of_convolutions, "on_sorted": on_sorted, "seconds_of_ways": seconds_of_ways,
-        "model_over_data": model_over_data, "slower_by_a_straggler": slower_by_a_straggler, "timed": timed, "limit": limit,
+        "timed": timed, "limit": limit,
         "threads": threads, "threads_on": threads_on,
     }  # fmt: skip
 
@@ -290,8 +290,7 @@ class Layers:
     def slopes(self, is_needed=False):
         """The rows of the slopes, those of a GPU's greyscale images left to a row of their own."""
         rows = self._rows("convolution_slopes") if is_needed else self._tables["convolution_slopes"]
-        shown = [row | {"first": (row["device"], row["channels"]) == (rows[0]["device"], 1)} for row in rows
-                 if row["R2"] is not None]  # fmt: skip
+        shown = [row | {"first": (row["device"], row["channels"]) == (rows[0]["device"], 1)} for row in rows]
         return shown if is_needed else [row for row in shown if (row["device"], row["channels"]) != (self.gpu, 1)]
 
     def of_one_vector(self):
@@ -375,19 +374,6 @@ def seconds_of_ways():
     path = "results/convergence.json"
     first = next(one for one in kept(path) if one["dataset"] == "cifar10" and one["settings"]["target"] == 65)
     return {way["way"]: way["seconds"] for way in first["ways"]} | {"source": source(path, first)}
-
-
-def model_over_data(study):
-    """{batch size: the seconds of a step with all ranks along `batch` over those with all along `model`}."""
-    seconds = {(row["grid"], row["batch_size"]): row["seconds"]["median"] for row in study["rows"]}
-    ranks, sizes = study["ranks"], sorted({size for _, size in seconds})
-    return {size: seconds[f"batch={ranks},model=1", size] / seconds[f"batch=1,model={ranks}", size] for size in sizes}
-
-
-def slower_by_a_straggler(one):
-    """{protocol: the seconds of a step beside a slow worker over those without}."""
-    seconds = {(run["protocol"], run["straggler"] > 1): run["seconds"]["median"] for run in one["runs"]}
-    return {name: seconds[name, True] / seconds[name, False] for name in ("sync", "server:asp", "downpour:4:4")}
 
 
 def timed(net):

@@ -17,7 +17,6 @@ worker, and that gradients come in bunches, is left out. One worker trains seria
 import heapq
 from collections import Counter
 from dataclasses import dataclass
-from functools import total_ordering
 from itertools import chain
 from math import ceil, log2, prod
 
@@ -209,18 +208,11 @@ def comparisons(k, draws):
     """How many comparisons a merge of k sorted lists of so many different numbers takes, with a heap."""
     count = 0
 
-    @total_ordering
-    class Label:
-        def __init__(self, value):
-            self.value = value
-
-        def __eq__(self, other):
-            return self.value == other.value
-
+    class Label(int):
         def __lt__(self, other):
             nonlocal count
             count += 1
-            return self.value < other.value
+            return int(self) < int(other)
 
     order = permutation(0, 0, k * draws, "labels")
     lists = [[Label(value) for value in sorted(order[start::k].tolist())] for start in range(k)]

@@ -303,7 +303,7 @@ def names(tables):
         "rate": lambda equation, figure, rate, nodes: scaling.of_rates(equation)[figure][0][rate].speedup(nodes),
         "equations": scaling.EQUATIONS,
         "plain": scaling.PRINTED, "summed": SUMMED, "cpus": scaling.CPUS,
-        "gpus": scaling.GPUS, "seconds": seconds_of, "weights_of": weights_of,
+        "gpus": scaling.GPUS, "seconds": seconds_of,
         "share_of_convolutions": share_of_convolutions, "epoch_of": lambda width: epoch_of(tables, width),
         "epochs_on": lambda: epochs_on(tables), "gpu_over_cpu": scaling.gpu_over_cpu, "phones": phones,
         "roofline": roofline, "by_shares": by_shares,
@@ -430,11 +430,6 @@ def epoch_of(tables, width):
 def epochs_on(tables):
     """Where the epochs were timed, if not with the rest; else empty."""
     return "" if "epochs" in tables else kept_epochs()[0]["machine"]
-
-
-def weights_of(width):
-    """Weights and biases of 784-width-250-10."""
-    return 784 * width + width * 250 + 250 * 10 + width + 250 + 10
 
 
 def phones():

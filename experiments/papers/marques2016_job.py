@@ -75,12 +75,7 @@ def main():
     if comm.rank == 0:
         names = "convolution", "computation", "communication"
         parts = {name: [float(parts[i]) for (_, *parts), _ in found] for i, name in enumerate(names)}
-        about = {
-            "batch_size": args.batch_size,
-            "bytes": found[-1][1],
-            "versions": report.versions(),
-            "peak_memory": memory,
-        }
+        about = {"batch_size": args.batch_size, "bytes": found[-1][1], "versions": report.versions(), "peak_memory": memory}
         print(json.dumps(parts | about))
     grid.free()
 

@@ -105,10 +105,9 @@ def kept_of(name):
     """The kept measurement of a paper, {} where there is none; ValueError if its file holds none."""
     path = KEPT_RESULTS / name / "tables.json"
     try:
-        found = json.loads(path.read_text()) if path.exists() else {}
+        return json.loads(path.read_text()) if path.exists() else {}
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error}): get it again, or measure with gridgrad reproduce {name}") from None
-    return found
 
 
 def with_figures(item, folder, drawn):
@@ -135,9 +134,8 @@ def with_figures(item, folder, drawn):
 def draw_item(item, path):
     """Draw a panel for each quantity of an item, with bars for each of its rows, and write it to `path`."""
     quantities = list(dict.fromkeys(row.quantity for row in item.rows))
-    figure, panels = plt.subplots(
-        len(quantities), 1, figsize=(7, 0.8 + 2.4 * len(quantities)), layout="constrained", squeeze=False
-    )
+    size = 7, 0.8 + 2.4 * len(quantities)
+    figure, panels = plt.subplots(len(quantities), 1, figsize=size, layout="constrained", squeeze=False)
     shown = set()
     for panel, quantity in zip(panels[:, 0], quantities):
         rows = [row for row in item.rows if row.quantity == quantity]
@@ -148,9 +146,8 @@ def draw_item(item, path):
                 bars = panel.bar(at, value, 0.24, color=COLOURS[kind])
                 panel.bar_label(bars, fmt="%.3g", fontsize=8)
                 shown.add(kind)
-        panel.set_xticks(
-            range(len(rows)), [fill(row.label.removesuffix(f": {quantity}"), 60 // len(rows)) for row in rows], fontsize=8
-        )
+        labels = [fill(row.label.removesuffix(f": {quantity}"), 60 // len(rows)) for row in rows]
+        panel.set_xticks(range(len(rows)), labels, fontsize=8)
         panel.set_ylabel(quantity)
         panel.margins(y=0.15)
         panel.grid(axis="y", alpha=0.3)
@@ -193,13 +190,12 @@ def content(page):
 
 
 def of_section(section):
-    claims = {claim.name: (claim.verdict == CONTRADICTORY, of_claim(claim)) for claim in section.claims}
+    claims = {word: [of_claim(claim) for claim in section.claims if (claim.verdict == CONTRADICTORY) == contradicts]
+              for word, contradicts in (("claims", False), ("contradictions", True))}  # fmt: skip
     return {
         "paper": section.paper, "title": section.title, "about": section.about, "described": section.described,
         "processors": {MEASURED: section.here, KEPT: section.kept}, "failures": list(section.failures),
-        "left out": section.left_out, "items": [of_item(item, section) for item in section.items],
-        "claims": [claim for contradicts, claim in claims.values() if not contradicts],
-        "contradictions": [claim for contradicts, claim in claims.values() if contradicts],
+        "left out": section.left_out, "items": [of_item(item, section) for item in section.items], **claims,
     }  # fmt: skip
 
 
@@ -226,13 +222,12 @@ def of_row(row):
 
 
 def of_claim(claim):
-    findings = [
-        {"kind": kind, "verdict": verdict(one), "numbers": one.numbers, "reason": one.reason} for kind, one in claim.findings
-    ]
+    findings = [{"kind": kind, "verdict": in_file(one.verdict), "numbers": one.numbers, "reason": one.reason}
+                for kind, one in claim.findings]  # fmt: skip
     found = {"name": claim.name, "says": claim.says, "place": claim.place, "main": claim.main}
-    return found | {"verdict": verdict(claim), "findings": findings}
+    return found | {"verdict": in_file(claim.verdict), "findings": findings}
 
 
-def verdict(one):
-    """That of a claim or a finding, without the word "here": what is in the file was all found here."""
-    return one.verdict.removesuffix(" here")
+def in_file(verdict):
+    """A verdict without the word "here": what is in the file was all found here."""
+    return verdict.removesuffix(" here")
