@@ -69,13 +69,6 @@ class PublishedTable:
     rows: tuple
     uncertainty: str
 
-    def cited(self, column, *key):
-        """The Cited of a column, of the row whose first columns are `key`; None if it has no such row, or prints nothing."""
-        row = next((row for row in self.lines() if tuple(row.values())[: len(key)] == key), None)
-        if row is None or row[column] == NOT_PRINTED:
-            return None
-        return Cited(row[column], READ if self.uncertainty else PRINTED, row.get("place", self.place), self.uncertainty)
-
     def lines(self):
         """The rows as dicts."""
         return [dict(zip(self.columns, row)) for row in self.rows]
@@ -83,10 +76,36 @@ class PublishedTable:
 
 @dataclass(frozen=True)
 class Published:
-    """All that was taken from a paper. tables: {name: PublishedTable}. values: {name: Cited}."""
+    """All that was taken from a paper. tables: {name: PublishedTable}. values: {name: Cited}. ValueError for other names."""
 
     tables: dict
     values: dict
+
+    def value(self, name):
+        """The Cited of this name."""
+        if name not in self.values:
+            raise ValueError(f"the paper has no value '{name}': there are {', '.join(self.values)}")
+        return self.values[name]
+
+    def lines(self, table):
+        """The rows of a table as dicts."""
+        if table not in self.tables:
+            raise ValueError(f"the paper has no table '{table}': there are {', '.join(self.tables)}")
+        return self.tables[table].lines()
+
+    def cited(self, table, column, *key):
+        """The Cited of a column, of the row whose first columns are `key`; None if it has no such row, or prints nothing."""
+        lines, known = self.lines(table), self.tables[table]
+        if column not in known.columns:
+            raise ValueError(f"table '{table}' of the paper has no column '{column}': it has {', '.join(known.columns)}")
+        row = next((row for row in lines if tuple(row.values())[: len(key)] == key), None)
+        if row is None or row[column] == NOT_PRINTED:
+            return None
+        return Cited(row[column], READ if known.uncertainty else PRINTED, row.get("place", known.place), known.uncertainty)
+
+    def number(self, table, column, *key):
+        """The same that is printed, the number alone."""
+        return self.cited(table, column, *key).value
 
 
 def of_content(tables, values):

@@ -50,8 +50,7 @@ def gathered(results, out):
 def balances():
     """{grain: {ranks: max/avg of the thesis}}, where its tables have it."""
     return {
-        grain: {line["N"]: line["max"] / line["mean"] for line in KNOWN.tables[works].lines()}
-        for grain, (works, _) in EVEN_AS.items()
+        grain: {line["N"]: line["max"] / line["mean"] for line in KNOWN.lines(works)} for grain, (works, _) in EVEN_AS.items()
     }
 
 
@@ -118,7 +117,7 @@ def hypergraph_rows():
 @lru_cache
 def layer_rows():
     """Table 5.13: outputs, their elements, and numbers of weights of the network of the zoo; at the end sums, with biases."""
-    lines, found, shape, biases = KNOWN.tables["5.13"].lines(), [(vgg16.IMAGE, 0)], vgg16.IMAGE, 0
+    lines, found, shape, biases = KNOWN.lines("5.13"), [(vgg16.IMAGE, 0)], vgg16.IMAGE, 0
     for layer in vgg16.network().leaves():
         shape = layer.output_shape(shape)
         if layer.kind or "Pool" in type(layer).__name__:
@@ -254,12 +253,12 @@ class Partitions:
 
 
 def title_of(table):
-    return next(line for line in KNOWN.tables["titles"].lines() if line["table"] == table)
+    return next(line for line in KNOWN.lines("titles") if line["table"] == table)
 
 
 def lines_of(table):
     """The lines that the thesis prints; [] of a torn table."""
-    return KNOWN.tables[table].lines() if table in KNOWN.tables else []
+    return KNOWN.lines(table) if table in KNOWN.tables else []
 
 
 def cited_of(table, column, ranks):
@@ -267,8 +266,8 @@ def cited_of(table, column, ranks):
     if column is None or table not in KNOWN.tables:
         return None
     if isinstance(column, tuple):  # tables print it with one decimal
-        return ratio(*(KNOWN.tables[table].cited(one, ranks) for one in column))
-    return KNOWN.tables[table].cited(column, ranks)
+        return ratio(*(KNOWN.cited(table, one, ranks) for one in column))
+    return KNOWN.cited(table, column, ranks)
 
 
 def theirs(table, column):

@@ -59,16 +59,12 @@ FULL = 0.9  # of the time, from which on a processor is called fully used
 
 def value(name):
     """A number of the text."""
-    return KNOWN.values[name].value
-
-
-def number(table, column, *key):
-    return KNOWN.tables[table].cited(column, *key).value
+    return KNOWN.value(name).value
 
 
 def seconds(ranks, method, batch):
     """The seconds of Table 5.15, those of `images`."""
-    return number("5.15", str(batch), ranks, method)
+    return KNOWN.number("5.15", str(batch), ranks, method)
 
 
 def images():
@@ -94,7 +90,7 @@ def rate(batch):
 def uneven(ranks, method):
     """The most work of a rank over the mean in model parallelism, as printed."""
     work = OWN[method][0]
-    return number(work, "max", ranks) / number(work, "mean", ranks)
+    return KNOWN.number(work, "max", ranks) / KNOWN.number(work, "mean", ranks)
 
 
 def shares():
@@ -107,7 +103,7 @@ def shares():
 
 def without_overlap(ranks, method, batch):
     """Predicted seconds of all images, from printed numbers alone, where nothing overlaps."""
-    volume = number(OWN[method][1], "volume", ranks)
+    volume = KNOWN.number(OWN[method][1], "volume", ranks)
     sent = 2 * volume * vgg16.MEBI * vgg16.ITEM_BYTES / value("volume_batch") * images()
     links = ranks / 2 * value("ethernet_Gb") * 1e9 / 8
     return seconds(1, SINGLE, batch) * uneven(ranks, method) / ranks + sent / links
@@ -157,7 +153,7 @@ def rows(partitions, batches=BATCHES):
     partitions: {ranks: Owners} of the hypergraph. batches: those of which steps are predicted.
     """
     found = []
-    for line in KNOWN.tables["5.15"].lines():
+    for line in KNOWN.lines("5.15"):
         steps = predicted(line["N"], line["method"], batches, partitions) if partitions else {}
         for batch in BATCHES:
             row = {"N": line["N"], "method": line["method"], "batch": batch, "seconds": None, "speedup": None}

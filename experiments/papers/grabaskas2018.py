@@ -374,7 +374,7 @@ def cases(is_of_thesis=True):
 
 def lua(table):
     """The statements of the code that a table of the thesis prints."""
-    return statements("".join(f"{row['code']}\n" for row in KNOWN.tables[table].lines()))
+    return statements("".join(f"{row['code']}\n" for row in KNOWN.lines(table)))
 
 
 def calls(chosen, keywords):
@@ -393,7 +393,7 @@ def equation():
         chosen = added(text, source(serial))
         theirs = derived(
             "lines of code x function calls x operands, of which each counts at least 1", complexity,
-            len(KNOWN.tables[table].rows), calls(lua(table), LUA), KNOWN.tables["totals"].cited("N2", program),
+            len(KNOWN.tables[table].rows), calls(lua(table), LUA), KNOWN.cited("totals", "N2", program),
             place="Equation 3.1, section 3.3.1",
         )  # fmt: skip
         mine = complexity(len(chosen), calls(chosen, KEYWORDS), measure(chosen).N2)
@@ -408,19 +408,19 @@ def effort_of_totals(program):
     """Halstead's effort that follows from the totals that the thesis prints for a program, a Cited."""
     return derived(
         "(N1 + N2) log2(n1 + n2) x n1/2 x N2/n2", lambda n1, n2, N1, N2: (N1 + N2) * log2(n1 + n2) * n1 / 2 * N2 / n2,
-        *(KNOWN.tables["totals"].cited(name, program) for name in ("n1", "n2", "N1", "N2")), place="Table 3.7, page 38",
+        *(KNOWN.cited("totals", name, program) for name in ("n1", "n2", "N1", "N2")), place="Table 3.7, page 38",
     )  # fmt: skip
 
 
 def totals():
     """Rows of Tables 4.9 to 4.12: printed totals, the effort that follows from them, and the totals that our rules count."""
     for program, (table, _) in PROGRAMS.items():
-        ours, theirs = measure(lua(table), LUA), KNOWN.tables
+        ours = measure(lua(table), LUA)
         for name in ("n1", "n2", "N1", "N2"):
-            cited = theirs["totals"].cited(name, program)
+            cited = KNOWN.cited("totals", name, program)
             yield {"label": f"Table {table}: {name}", "printed": cited, "measured": getattr(ours, name)}
         yield {"label": f"Table {table}: effort", "printed": effort_of_totals(program), "measured": ours.effort}
-        yield {"label": f"Table {table}: effort printed in Table 4.13", "printed": theirs["4.13"].cited("effort", program)}
+        yield {"label": f"Table {table}: effort printed in Table 4.13", "printed": KNOWN.cited("4.13", "effort", program)}
 
 
 def used(table, columns):
@@ -429,9 +429,9 @@ def used(table, columns):
         ours = kept("results/usability.json", "programs")
     except MissingError:
         ours = {}
-    for row in KNOWN.tables[table].lines():
+    for row in KNOWN.lines(table):
         mine = SAME.get(row["program"], "")
         for column, own in columns.items():
             words = f"{row['program']}{f' (here {mine})' if mine in ours else ''}: {column}"
-            cited = KNOWN.tables[table].cited(column, row["program"])
+            cited = KNOWN.cited(table, column, row["program"])
             yield {"label": words, "printed": cited, "measured": ours.get(mine, {}).get(own)}

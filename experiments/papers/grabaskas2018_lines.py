@@ -102,7 +102,7 @@ class AppendixLine:
     def cited(self, column, place=""):
         """The Cited of a column of the appendix, None where it prints nothing. place: of the table that repeats the line."""
         appendix = "Appendix D" if self.method == "model" else "Appendix C"
-        found = KNOWN.tables[appendix].cited(column, self.ref)
+        found = KNOWN.cited(appendix, column, self.ref)
         return replace(found, place=f"{place}; {appendix}") if found and place else found
 
     @property
@@ -156,14 +156,14 @@ def parameters(net):
 @lru_cache
 def lines():
     """{reference: AppendixLine} of both appendices."""
-    tables, values, found = KNOWN.tables, KNOWN.values, {}
-    for row in tables["Appendix C"].lines():
+    found = {}
+    for row in KNOWN.lines("Appendix C"):
         data = row["dataset"]
-        whole, passes = (int(values[f"{data.removesuffix('10')}_{name}"].value) for name in ("samples", "passes"))
-        part = tables["4.17"].cited("samples", row["ref"])
+        whole, passes = (int(KNOWN.values[f"{data.removesuffix('10')}_{name}"].value) for name in ("samples", "passes"))
+        part = KNOWN.cited("4.17", "samples", row["ref"])
         common = {name: row[name] for name in ("ref", "dataset", "device", "method", "version", "nodes", "seconds", "n")}
         found[row["ref"]] = AppendixLine(**common, samples=part.value if part else whole, passes=passes, net=CNNS[data])
-    for row in tables["Appendix D"].lines():
+    for row in KNOWN.lines("Appendix D"):
         widths = tuple(row[name] for name in ("FLS", "SLS", "TLS"))
         hidden = [str(width) for width in widths[1:] if width != NOT_PRINTED]
         net = CNNS["mnist"] if row["model"] == "CNN" else f"mlp:{','.join(hidden)},tanh"

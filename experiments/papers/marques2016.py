@@ -24,7 +24,7 @@ from gridgrad.experiments.papers import marques2016_runs as jobs
 from gridgrad.experiments.papers import marques2016_scaling as scaling
 from gridgrad.experiments.papers.expressions import MissingError
 from gridgrad.experiments.papers.marques2016_runs import BATCH_SIZES, NETWORKS, PARTS, PLANS, WITH_MASTER, MarquesRun, parts
-from gridgrad.experiments.papers.marques2016_scaling import KNOWN, SUMMED, said
+from gridgrad.experiments.papers.marques2016_scaling import KNOWN, SUMMED
 from gridgrad.experiments.papers.paper import above, every, kept, span
 from gridgrad.experiments.papers.parts import LONG, SHORT, PaperPart, run_job
 from gridgrad.experiments.plots.style import measured_on
@@ -39,7 +39,7 @@ MACHINE = "marques-5MBps"  # of parallel/prediction/machines: the paper's laptop
 RANKS = 2, 3, 4
 SHORT_SIZES = (64,)  # batches in a short measurement
 REPEATED = 3  # rounds, without which a batch size does not count among those whose speedups are compared
-WIDTHS = 500, *sorted(row["width"] for row in KNOWN.tables["III"].lines())  # of the first hidden layer of the autoencoders
+WIDTHS = 500, *sorted(row["width"] for row in KNOWN.lines("III"))  # of the first hidden layer of the autoencoders
 STEPS, SHORT_STEPS = 50, 10  # that are timed of each phase of an epoch
 EPOCHS = Path("results/marques2016/epochs.jsonl")
 TIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(\d+)s")
@@ -198,7 +198,7 @@ def model(network, batch_size, ranks, form):
 def table_5_1(rows):
     """Rows: published, measured and predicted best speedups over all BATCH_SIZES. rows: of `split`."""
     found = []
-    for line in scaling.KNOWN.tables["5.1"].lines():
+    for line in KNOWN.lines("5.1"):
         network, ranks = line["network"], line["CPUs"]
         row = {"network": network, "CPUs": ranks, "published": line["speedup"]}
         for form in PLANS:
@@ -330,7 +330,7 @@ def steps(rows, batch):
                               "remark": remark})  # fmt: skip
     if not found:
         for words, table in (("speedup", "speedups of CPUs"), ("communication, %", "communication of CPUs")):
-            for line in KNOWN.tables[table].lines():
+            for line in KNOWN.lines(table):
                 if line["batch"] == batch:
                     label = f"{line['network']}, {line['CPUs']} CPUs, {WITH_MASTER}: {words}"
                     found.append({"label": label, "printed": of_steps(words, line, line["CPUs"])})
@@ -340,7 +340,7 @@ def steps(rows, batch):
 def of_steps(words, row, cpus):
     """What the text prints of a step, a Cited or None."""
     table, column = ("speedups of CPUs", "speedup") if words == "speedup" else ("communication of CPUs", "percent")
-    return said(table, column, row["network"], row["batch"], cpus)
+    return KNOWN.cited(table, column, row["network"], row["batch"], cpus)
 
 
 # ----- two unequal ranks, by what is kept
@@ -434,7 +434,7 @@ def epochs_on(tables):
 
 def phones():
     """The times of the devices of Table II in seconds: {device: s}."""
-    return {row["device"]: seconds_of(row["time"]) for row in KNOWN.tables["II"].lines()}
+    return {row["device"]: seconds_of(row["time"]) for row in KNOWN.lines("II")}
 
 
 def roofline():

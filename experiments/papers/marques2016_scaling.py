@@ -40,11 +40,6 @@ GPUS = (1.0, 1.0, 1.5)  # GeForce 840M, 940M, 950M by the peaks that their vendo
 MOBILE = 1 / KNOWN.values["slowness of mobile GPUs"].value  # of the speed of a GPU
 
 
-def said(table, column, *key):
-    """The Cited of a table of the paper; None where it prints nothing."""
-    return KNOWN.tables[table].cited(column, *key)
-
-
 @dataclass(frozen=True)
 class Cluster:
     """One network and batch size on nodes around a master.
@@ -143,7 +138,7 @@ def sent(network, batch_size, speeds, equation):
 @lru_cache
 def derived(equation):
     """{name: Cluster} with the constants that the text of the paper implies, see the module's text."""
-    number = lambda table, column, *key: said(table, column, *key).value  # noqa: E731
+    number = KNOWN.number
     share = number("communication of CPUs", "percent", "500:1500", 64, 4) / 100
     part = number("computation of CPUs", "percent", 64, 1) / 100
     limit = number("greatest speedup of CPUs", "speedup", 1024)
@@ -175,9 +170,11 @@ def derived(equation):
 
 def gpu_over_cpu(network, devices):
     """What Tables 5.1 and 5.2 let one expect of Table 5.3, a Cited; None for one device."""
-    one, gpus = said("5.3", "speedup", network, 1), said("5.2", "speedup", network, devices)
+    one, gpus = KNOWN.cited("5.3", "speedup", network, 1), KNOWN.cited("5.2", "speedup", network, devices)
     words = "the ratio of one device of Table 5.3, times Table 5.2, over Table 5.1"
-    return derived_from(words, lambda one, gpus, cpus: one * gpus / cpus, one, gpus, said("5.1", "speedup", network, devices))
+    return derived_from(
+        words, lambda one, gpus, cpus: one * gpus / cpus, one, gpus, KNOWN.cited("5.1", "speedup", network, devices)
+    )
 
 
 def rows(clusters):

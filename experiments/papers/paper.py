@@ -119,26 +119,10 @@ class Paper:
         """{name: what it is in expressions}."""
         of_ours = Ours(tables, f"nothing of this was measured: `gridgrad reproduce {self.name}` does it")
         return {
-            **FUNCTIONS, **self.module.names(tables), "printed": lambda name: self._table(name).lines(),
-            "v": lambda key: self._value(key).value, "t": lambda *key: number_of(self._cited(*key)),
+            **FUNCTIONS, **self.module.names(tables), "printed": self.known.lines,
+            "v": lambda key: self.known.value(key).value, "t": lambda *key: number_of(self.known.cited(*key)),
             "rows": of_ours.rows, "col": of_ours.column, "tables": tables,
         }  # fmt: skip
-
-    def _cited(self, table, column, *key):
-        known = self._table(table)
-        if column not in known.columns:
-            raise ValueError(f"table '{table}' of the paper has no column '{column}': it has {', '.join(known.columns)}")
-        return known.cited(column, *key)
-
-    def _table(self, name):
-        if name not in self.known.tables:
-            raise ValueError(f"the paper has no table '{name}' in {self.name}.toml: there are {', '.join(self.known.tables)}")
-        return self.known.tables[name]
-
-    def _value(self, key):
-        if key not in self.known.values:
-            raise ValueError(f"there is no value '{key}' in {self.name}.toml: there are {', '.join(self.known.values)}")
-        return self.known.values[key]
 
     def _computed(self, text, where, names, is_text=False):
         """The value of an expression or a text, which is read once."""
@@ -203,14 +187,14 @@ class Paper:
     def _of_paper(self, spec, where, names):
         """The Cited of a row; None where the paper says nothing."""
         if "printed" in spec:
-            return self._computed(spec["printed"], where, {**names, "v": self._value, "t": self._cited})
+            return self._computed(spec["printed"], where, {**names, "v": self.known.value, "t": self.known.cited})
         used = []
 
         def noted(cited):
             used.append(cited)
             return number_of(cited)
 
-        own = {"v": lambda key: noted(self._value(key)), "t": lambda *key: noted(self._cited(*key))}
+        own = {"v": lambda key: noted(self.known.value(key)), "t": lambda *key: noted(self.known.cited(*key))}
         value = self._maybe(spec["derived"], where, names | own)
         return None if value is None else derived(spec["formula"], lambda *_: value, *used, place=spec.get("place", ""))
 
