@@ -23,11 +23,8 @@ NOT_PRINTED = "-"  # stands where a paper prints nothing
 
 @dataclass(frozen=True)
 class Cited:
-    """A number of a paper, or words that hold it.
-
-    kind: PRINTED, READ off a figure, or DERIVED from such ones. place: where it is printed, or what it is derived from.
-    uncertainty: of a READ value. formula: the words for that of a DERIVED one.
-    """
+    """A number of a paper, or words that hold it. kind: PRINTED, READ off a figure, or DERIVED from such ones. place: where it
+    is printed, or what it is derived from. uncertainty: of a READ value. formula: the words for that of a DERIVED one."""
 
     value: float | str
     kind: str
@@ -43,10 +40,8 @@ class Cited:
 
 
 def derived(formula, function, *inputs, place=""):
-    """What follows from numbers of a paper, a Cited; None if any input is.
-
-    formula: its words. inputs: Cited, at least one of them, or settings of ours. place: where the paper prints the formula.
-    """
+    """What follows from numbers of a paper, a Cited; None if any input is. formula: its words. inputs: Cited, at least one of
+    them, or settings of ours. place: where the paper prints the formula."""
     if any(one is None for one in inputs):
         return None
     places = [one.place for one in inputs if isinstance(one, Cited)]

@@ -18,11 +18,9 @@ FOLLOWS = DERIVED  # from what the paper prints, or by counting, without any mea
 
 @dataclass(frozen=True)
 class Finding:
-    """What is found of a claim.
-
-    verdict: one of VERDICTS. numbers: those that decide it. reason: why it is so, or why it can not be decided. kind: MEASURED
-    by the paper's own parts, KEPT by another program whose file the numbers name, PREDICTED, or FOLLOWS.
-    """
+    """What is found of a claim. verdict: one of VERDICTS. numbers: those that decide it. reason: why it is so, or why it can
+    not be decided. kind: MEASURED by the paper's own parts, KEPT by another program whose file the numbers name, PREDICTED, or
+    FOLLOWS."""
 
     verdict: str
     numbers: str
@@ -36,11 +34,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper, in our words, with what is found of it.
-
-    main: whether the summary of the paper names it. finding: from the results that are kept. now: from what the run that writes
-    the page measured, None where that measured nothing of it.
-    """
+    """A claim of a paper, in our words, with what is found of it. main: whether the summary of the paper names it. finding:
+    from the results that are kept. now: from what the run that writes the page measured, None where that measured nothing of
+    it."""
 
     name: str
     says: str

@@ -194,10 +194,8 @@ class Partitions:
         return {"most": found[worst], "N": worst}
 
     def undominated(self, table, works, volumes):
-        """{N: whether no simple partition sends as little as ours and is as even}.
-
-        table: of our volumes. works, volumes: tables of the incremental partition.
-        """
+        """{N: whether no simple partition sends as little as ours and is as even}. table: of our volumes. works, volumes:
+        tables of the incremental partition."""
         balance, sent, equal = self.of(works, "max/avg"), self.of(volumes, CONNECTIVITY), self.of("5.4", CONNECTIVITY)
         return {
             n: not (sent[n] <= row[CONNECTIVITY] and balance[n] <= row["balance"]) and equal[n] > row[CONNECTIVITY]
@@ -286,10 +284,8 @@ def ranks_of(ranks):
 
 
 def everywhere(holds, needed):
-    """Whether something holds for all numbers of ranks: None where some of those that are needed were not searched for.
-
-    holds: {ranks: whether}.
-    """
+    """Whether something holds for all numbers of ranks: None where some of those that are needed were not searched for. holds:
+    {ranks: whether}."""
     return False if not all(holds.values()) else True if all(n in holds for n in needed) else None
 
 
@@ -307,10 +303,8 @@ def of_text(text):
 
 
 def outputs(t):
-    """How many filters, kernels, fully connected layers and channels of the image VGG16 has by Table 5.13.
-
-    t: the function of expressions for a number of the thesis.
-    """
+    """How many filters, kernels, fully connected layers and channels of the image VGG16 has by Table 5.13. t: the function of
+    expressions for a number of the thesis."""
     layers = [line["layer"] for line in lines_of("5.13") if "POOL" not in line["layer"]]
     image, *others = [t("5.13", "output size", layer).split("x") for layer in layers]
     kernels = sum(t("5.13", "parameters", layer) for layer in layers if "CONV" in layer) // 9
@@ -319,10 +313,8 @@ def outputs(t):
 
 
 def printed_reduction(t, elements=1):
-    """The mean of how much less Table 5.14 has for the hypergraph, in %. elements: bytes of what it counts as a byte there.
-
-    t: the function of expressions for a number of the thesis.
-    """
+    """The mean of how much less Table 5.14 has for the hypergraph, in %. elements: bytes of what it counts as a byte there. t:
+    the function of expressions for a number of the thesis."""
     cases = [(line["N"], line["batch"]) for line in lines_of("5.14")]
     sent = [(t("5.14", "hypergraph, GB", *case), t("5.14", "data parallel, GB", *case)) for case in cases]
     return mean(100 * (1 - elements * ours / data) for ours, data in sent)

@@ -43,10 +43,8 @@ def melements(elements):
 
 
 def chain_of_layers(groups=1):
-    """Its layers as a `Chain`: the input, thirteen convolutions, and three fully connected layers.
-
-    groups: of neurons, into which each of the latter is divided: 1, as in the thesis, or 2, 4 or 8.
-    """
+    """Its layers as a `Chain`: the input, thirteen convolutions, and three fully connected layers. groups: of neurons, into
+    which each of the latter is divided: 1, as in the thesis, or 2, 4 or 8."""
     filters = [1, *FILTERS, *len(NEURONS) * [groups]]
     outputs = [np.prod(IMAGE), *(side**2 for side in POOLED), *(neurons / groups for neurons in NEURONS[:-1]), 0]
     return Chain(filters, [work / f for work, f in zip([0, *WORKS], filters)], melements(outputs))
@@ -66,10 +64,8 @@ def network():
 @lru_cache(maxsize=8)
 def model(grain="coarse", blocks=None, groups=1):
     """The NetworkHypergraph of the thesis: the input is owned by vertices, one or, in the fine grain, three; the loss is not.
-
     blocks: of filters, see `of_network`; by default each is a vertex. groups: as for `chain_of_layers`. Weights are work in
-    millionths.
-    """
+    millionths."""
     seconds = {name: work * 1e-6 for name, work in zip(layer_names(), WORKS, strict=True)}
     return of_network(network(), grain, blocks, groups, seconds, with_input=True, with_loss=False)
 
@@ -290,9 +286,7 @@ def made_at(owners, name):
 
 def solve(chain, speeds, epsilon=0.1):
     """(counts of the partition of least volume in which no rank has more work than `capacities` says, the proved bound of it).
-
-    speeds: the relative speed of each rank. Raises ValueError if there is no such partition.
-    """
+    speeds: the relative speed of each rank. Raises ValueError if there is no such partition."""
     most = capacities(chain, speeds, epsilon)
     layers, ranks = len(chain.filters), len(most)
     size = layers * ranks

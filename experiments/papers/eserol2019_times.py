@@ -132,11 +132,9 @@ def simple(method, ranks):
 
 @lru_cache
 def of_owners(owners, batches):
-    """{batch: what is predicted of a partition on the calibrated machine}.
-
-    That is "step", the seconds of a minibatch, "gain", how many times as long one minibatch at a time takes, and "least busy",
-    the least share of the time in which a rank is busy.
-    """
+    """{batch: what is predicted of a partition on the calibrated machine}. That is "step", the seconds of a minibatch, "gain",
+    how many times as long one minibatch at a time takes, and "least busy", the least share of the time in which a rank is
+    busy."""
     asked, net, found = PlacementSpec({"model": owners.ranks}, "hypergraph", owners=owners), vgg16.network(), {}
     for batch in batches:
         machine = calibrated(batch)
@@ -149,9 +147,7 @@ def of_owners(owners, batches):
 
 def rows(partitions, batches=BATCHES):
     """Table 5.15: a row for each number of it, with what is predicted; without partitions of ours nothing is calibrated.
-
-    partitions: {ranks: Owners} of the hypergraph. batches: those of which steps are predicted.
-    """
+    partitions: {ranks: Owners} of the hypergraph. batches: those of which steps are predicted."""
     found = []
     for line in KNOWN.lines("5.15"):
         steps = predicted(line["N"], line["method"], batches, partitions) if partitions else {}
@@ -183,10 +179,8 @@ def growth(methods):
 
 
 def wins(tables, column, pairs):
-    """(in how many cases the first method of a pair is predicted to take less time, in how many both are known).
-
-    column: "seconds", where communication overlaps, or "without overlap".
-    """
+    """(in how many cases the first method of a pair is predicted to take less time, in how many both are known). column:
+    "seconds", where communication overlaps, or "without overlap"."""
     known = {(row["N"], row["method"], row["batch"]): row[column] for row in tables["5.15"]}
     known |= {(n, SINGLE, batch): seconds(1, SINGLE, batch) for n in RANKS for batch in BATCHES}
     cases = [[known.get((n, one, batch)) for one in pair] for pair in pairs for n in RANKS for batch in BATCHES]
@@ -292,10 +286,8 @@ def host_rows(ranks):
 
 
 def side(low, high=None):
-    """1 where a method counts as faster than another, -1 where as slower, 0 where neither.
-
-    low, high: the lower and the upper quartile of how many times as fast it is; one number where there is no spread.
-    """
+    """1 where a method counts as faster than another, -1 where as slower, 0 where neither. low, high: the lower and the upper
+    quartile of how many times as fast it is; one number where there is no spread."""
     return (low > 1 + TIE) - ((low if high is None else high) < 1 - TIE)
 
 
@@ -315,10 +307,8 @@ def on_hosts(pairs):
 
 
 def mostly(tables, pairs):
-    """Whether the first method of each pair is faster than the other in most cases, as the claims need it, with words.
-
-    What was measured decides, unless two predictions for VGG16 agree on the contrary; where nothing was, two that agree do.
-    """
+    """Whether the first method of each pair is faster than the other in most cases, as the claims need it, with words. What was
+    measured decides, unless two predictions for VGG16 agree on the contrary; where nothing was, two that agree do."""
     predicted = [wins(tables, column, pairs) for column in ("seconds", "without overlap")]
     modelled = all(one in (*OWN, SINGLE) for pair in pairs for one in pair)  # others follow from what is printed
     verdicts = {won > cases / 2 for won, cases in predicted} if modelled and all(cases for _, cases in predicted) else ()

@@ -87,10 +87,8 @@ def reading(line, runs):
 
 
 def training(line, runs):
-    """A row of training: seconds, accuracy and efficiency in percent.
-
-    The times are those of the whole run where there is one. An efficiency is that of two whole runs or of two short ones.
-    """
+    """A row of training: seconds, accuracy and efficiency in percent. The times are those of the whole run where there is one.
+    An efficiency is that of two whole runs or of two short ones."""
     whole, foreseen = line.run(whole=True), predicted(line)
     timed = whole if _of(runs, whole, "seconds") else line.run(whole=False)
     share = None if line.nodes == 1 or foreseen is None else 100 * line.single.seconds / foreseen / line.nodes
@@ -130,10 +128,8 @@ def scaled(line, run, runs):
 
 
 def pair(line, runs):
-    """(measured seconds of a line, those of its single node) of two runs of a kind, the whole ones first; None if none are.
-
-    Nor are there any where ranks had to share cores.
-    """
+    """(measured seconds of a line, those of its single node) of two runs of a kind, the whole ones first; None if none are. Nor
+    are there any where ranks had to share cores."""
     for whole in (True, False):
         times = [scaled(one, one.run(whole), runs) for one in (line, line.single)]
         if None not in times and not _of(runs, line.run(whole), "oversubscribed"):
@@ -350,9 +346,7 @@ def halves_of_an_all_reduce(ref):
 
 def cases(is_of_thesis=True):
     """Cases of the study of automated against manual parallelism: by version the ratio of seconds to that by hand.
-
-    is_of_thesis: only those with networks of the thesis whose ranks did not share cores.
-    """
+    is_of_thesis: only those with networks of the thesis whose ranks did not share cores."""
     path, found = "results/automation.json", []
     for report in kept(path):
         for row in report["rows"]:

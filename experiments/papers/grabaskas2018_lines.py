@@ -80,10 +80,8 @@ class GrabaskasRun:
 @dataclass(frozen=True)
 class AppendixLine:
     """A line of an appendix. method: "Train()", "Backward()" or "model". n: samples of a node between synchronisations.
-
     seconds: as printed, or the words that are printed instead. passes: over the samples. widths: of FLS, SLS and TLS, the
-    inputs of the dense layers.
-    """
+    inputs of the dense layers."""
 
     ref: str
     dataset: str
@@ -175,10 +173,8 @@ def lines():
 
 
 def runs_of(some, full=False):
-    """The GrabaskasRuns for some lines, each once: of every line a whole one if `full`.
-
-    Otherwise most lines have a short one, and then their single node has one too, so that two of a kind are compared.
-    """
+    """The GrabaskasRuns for some lines, each once: of every line a whole one if `full`. Otherwise most lines have a short one,
+    and then their single node has one too, so that two of a kind are compared."""
     in_full, found = [lines()[ref].run(whole=True) for ref in WHOLE], []
     for line in some:
         whole = full or line.run(whole=True) in in_full
@@ -197,10 +193,8 @@ def to_measure(size, ranks, data_dir):
 
 
 def gathered(results, out):
-    """What the tables take, of what the runs printed: {"runs": {key: what it printed}, "machine": words}.
-
-    ValueError if they are of several processors. out: there is nothing to write there.
-    """
+    """What the tables take, of what the runs printed: {"runs": {key: what it printed}, "machine": words}. ValueError if they
+    are of several processors. out: there is nothing to write there."""
     launcher = os.environ.get("MPIEXEC", "")
     machine = f"{slots()} cores of {processor_of(results)}" + (f", started by `{launcher}`" if launcher else "")
     return {"runs": results, "machine": machine}

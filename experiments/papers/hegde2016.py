@@ -138,10 +138,8 @@ def tables(measured=None):
 
 
 def timing(row, size, work):
-    """The mean, median and spread of a row in ms, and the median for an image or for an element of a matrix.
-
-    size: the column that says how large the layer is. work: how many images or elements there are.
-    """
+    """The mean, median and spread of a row in ms, and the median for an image or for an element of a matrix. size: the column
+    that says how large the layer is. work: how many images or elements there are."""
     ms = [1e3 * seconds for seconds in row["seconds"]]
     unit, many = {"batch": ("ms_an_image", 1), "n": ("ns_an_element", 1e6)}[size]
     about = {name: value for name, value in row.items() if name != "seconds"} | {"timings": len(ms)}
@@ -177,10 +175,8 @@ def line(x, y):
 
 
 def dense_fits(rows):
-    """Powers of n through the median times of the fully connected layers: of all n, and of the large ones.
-
-    ns_an_element: the factor of the power that fits best if its exponent is 2. Each sample takes 2 n^2 operations.
-    """
+    """Powers of n through the median times of the fully connected layers: of all n, and of the large ones. ns_an_element: the
+    factor of the power that fits best if its exponent is 2. Each sample takes 2 n^2 operations."""
     found = []
     for (name, batch), mine in groups(rows, "device", "batch").items():
         for what, some in (("all n", mine), (f"n >= {LARGE}", [row for row in mine if row["n"] >= LARGE])):
@@ -211,9 +207,7 @@ def speedups(rows):
 
 def cost_rows(of_jobs):
     """What is sent, and what is computed beside the gradients: for both a row for each algorithm and number of workers.
-
-    of_jobs: what `count` returned for each k.
-    """
+    of_jobs: what `count` returned for each k."""
     known, sent, computed = {(row["algorithm"], row["k"]): row for row in of_jobs}, [], []
     for algorithm, k in product(costs.TERMS, WORKERS):
         (total, most, messages, operations), here = costs.predicted(algorithm, k), known.get((algorithm, k))

@@ -73,10 +73,8 @@ WORK = {  # of what is computed
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm of the paper that is an update protocol here.
-
-    text: names the protocol, as for `--protocol`. name, values: what `cost` is called with. steps: of an epoch.
-    """
+    """An algorithm of the paper that is an update protocol here. text: names the protocol, as for `--protocol`. name, values:
+    what `cost` is called with. steps: of an epoch."""
 
     text: str
     name: str
@@ -226,12 +224,9 @@ def comparisons(k, draws):
 
 @dataclass(frozen=True)
 class Case:
-    """The workers whose step is predicted, and their network.
-
-    shapes: of all parameters. workers: W. machine: a Machine; the workers are consecutive ranks. compute: T, in seconds.
-    owners: where there is a server, the worker that serves each parameter; by default the first one serves all.
-    itemsize: bytes of a number.
-    """
+    """The workers whose step is predicted, and their network. shapes: of all parameters. workers: W. machine: a Machine; the
+    workers are consecutive ranks. compute: T, in seconds. owners: where there is a server, the worker that serves each
+    parameter; by default the first one serves all. itemsize: bytes of a number."""
 
     shapes: tuple
     workers: int
@@ -279,10 +274,8 @@ class Case:
 
 
 def case_of(net, workers, machine, batch, ownership=None):
-    """The Case of a network. net: a serial Sequential. batch: samples in a minibatch of one worker.
-
-    ownership: of parameters by servers, one of `parallel/protocols/server.py`; by default the first worker serves all.
-    """
+    """The Case of a network. net: a serial Sequential. batch: samples in a minibatch of one worker. ownership: of parameters by
+    servers, one of `parallel/protocols/server.py`; by default the first worker serves all."""
     shapes = tuple(p.shape for layer in net.leaves() for p in layer.parameters)
     owners = ownership([prod(shape) for shape in shapes], workers) if ownership else ()
     grid = GridDescription({"batch": workers}, None, machine.node["ranks"])
@@ -292,11 +285,9 @@ def case_of(net, workers, machine, batch, ownership=None):
 
 @dataclass(frozen=True)
 class ProtocolCost:
-    """The cost of a step.
-
-    messages, bytes: that a rank sends, the mean over all. most_messages, most_bytes: of the rank that sends the most.
-    operations: additions and multiplications for the update, on the rank that has the most. seconds: *predicted*.
-    """
+    """The cost of a step. messages, bytes: that a rank sends, the mean over all. most_messages, most_bytes: of the rank that
+    sends the most. operations: additions and multiplications for the update, on the rank that has the most. seconds:
+    *predicted*."""
 
     messages: float
     bytes: float

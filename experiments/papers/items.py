@@ -18,11 +18,8 @@ STATUSES = BESIDE, ALONE, FORESEEN, MISSING
 
 @dataclass(frozen=True)
 class ItemRow:
-    """One quantity: numbers, or words that hold them; None where there is none.
-
-    cited: what the paper says, a Cited. measured: now; kept: earlier, by results that are kept. remark, kept_remark: a word on
-    how each of these was measured.
-    """
+    """One quantity: numbers, or words that hold them; None where there is none. cited: what the paper says, a Cited. measured:
+    now; kept: earlier, by results that are kept. remark, kept_remark: a word on how each of these was measured."""
 
     label: str
     cited: Cited | None = None
@@ -92,9 +89,7 @@ class Item:
 
 def paired(now, before):
     """The items of `before`, whose measured values are kept ones, with those of `now` beside them; rows go by their labels.
-
-    Predictions are those of `before`, where it has them, since some follow from what was measured. now: may be empty.
-    """
+    Predictions are those of `before`, where it has them, since some follow from what was measured. now: may be empty."""
     found = []
     for new_item, item in zip(now or before, before, strict=True):
         fresh = {row.label: row for row in new_item.rows} if now and not item.elsewhere else {}

@@ -315,9 +315,8 @@ def part_of_products(hidden):
 
 def cases_of(tables):
     """Rows: speedups (median, least, most) of runs on one machine with a core for each rank, of hosts, of the logs of its code.
-
-    source, place: where it is from. own: whether each rank had a core of its own: if not, only grids on as many ranks compare.
-    """
+    source, place: where it is from. own: whether each rank had a core of its own: if not, only grids on as many ranks
+    compare."""
     found = []
 
     def add(size, batch, model, speedup, *more):
@@ -395,11 +394,9 @@ def rises(cases, label, from_one=False):
 
 
 def agreed(cases, answers):
-    """What cases say together, a dict: holds; why, where nothing is decided; numbers; short, those that decide; kind.
-
-    answers: what each says. A source says what all its cases do. They decide nothing where they disagree, nor where none with
-    three hidden layers, or none with one, is clear, nor where all are of logs.
-    """
+    """What cases say together, a dict: holds; why, where nothing is decided; numbers; short, those that decide; kind. answers:
+    what each says. A source says what all its cases do. They decide nothing where they disagree, nor where none with three
+    hidden layers, or none with one, is clear, nor where all are of logs."""
     ours = {case["source"]: case["kind"] for case in cases if case["kind"] != "derived"}
     if not ours:
         why = "nothing was measured: `gridgrad reproduce laugier2018` does it; "

@@ -164,11 +164,8 @@ def predicted_row(network, batch_size, ranks, form, alone, two):
 
 
 def row_of(network, batch_size, ranks, form, how, seconds, speedup, rounds=None, sent=None, memory=None):
-    """A row of `split`.
-
-    how: "measured" or "predicted". seconds: {part or "step": [median, least, most]}. speedup: [median, least, most]. sent: MiB.
-    memory: GiB. None: not measured.
-    """
+    """A row of `split`. how: "measured" or "predicted". seconds: {part or "step": [median, least, most]}. speedup: [median,
+    least, most]. sent: MiB. memory: GiB. None: not measured."""
     return {
         "network": network, "batch": batch_size, "ranks": ranks, "form": form, "how": how, "rounds": rounds,
         **{f"{name}, s": seconds[name][0] for name in PARTS},

@@ -24,11 +24,8 @@ GPU_SECONDS = 15  # about how long a job on GPUs takes beside the steps that are
 
 @dataclass(frozen=True)
 class MarquesRun:
-    """What one job measures.
-
-    network: kernels of the two convolutions, such as "50:500". form: a key of PLANS, or empty on one rank. device: "cpu" or
-    "gpu", of each rank.
-    """
+    """What one job measures. network: kernels of the two convolutions, such as "50:500". form: a key of PLANS, or empty on one
+    rank. device: "cpu" or "gpu", of each rank."""
 
     network: str
     batch_size: int
@@ -65,11 +62,9 @@ class MarquesRun:
 
 
 def all_runs(ranks, rounds, batch_sizes, gpus):
-    """[(MarquesRun, number of its round)] in the order in which they run: those of one network and batch size take turns.
-
-    Each is run on one rank, in each form on every other number of `ranks`, and on each number of GPUS, as far as there are so
-    many. rounds: of each run, at most LARGE_ROUNDS of large ones. gpus: how many there are.
-    """
+    """[(MarquesRun, number of its round)] in the order in which they run: those of one network and batch size take turns. Each
+    is run on one rank, in each form on every other number of `ranks`, and on each number of GPUS, as far as there are so many.
+    rounds: of each run, at most LARGE_ROUNDS of large ones. gpus: how many there are."""
     ways = [(1, ""), *((p, form) for p in ranks if p > 1 for form in PLANS)]
     ways += [(p, WITH_MASTER if p > 1 else "", "gpu") for p in GPUS if p <= gpus]
     return [
@@ -89,10 +84,8 @@ def machine_of(found):
 
 
 def parts(results):
-    """{part: [median, least, most]} of seconds a step, and the same of the whole "step", over the steps of all rounds.
-
-    results: what a run printed in each round.
-    """
+    """{part: [median, least, most]} of seconds a step, and the same of the whole "step", over the steps of all rounds. results:
+    what a run printed in each round."""
     steps = {name: [value for result in results for value in result[name]] for name in PARTS}
     steps["step"] = [sum(values) for values in zip(*steps.values())]
     return {name: [median(values), min(values), max(values)] for name, values in steps.items()}

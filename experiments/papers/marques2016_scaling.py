@@ -42,11 +42,9 @@ MOBILE = 1 / KNOWN.values["slowness of mobile GPUs"].value  # of the speed of a 
 
 @dataclass(frozen=True)
 class Cluster:
-    """One network and batch size on nodes around a master.
-
-    network: kernels, such as "50:500". computation, convolution: seconds of a step on the master alone. speeds: of convolution,
-    of the first nodes, the master's is 1. added: of all further ones. rate: bytes a second. equation: PRINTED or SUMMED.
-    """
+    """One network and batch size on nodes around a master. network: kernels, such as "50:500". computation, convolution:
+    seconds of a step on the master alone. speeds: of convolution, of the first nodes, the master's is 1. added: of all further
+    ones. rate: bytes a second. equation: PRINTED or SUMMED."""
 
     network: str
     batch_size: int

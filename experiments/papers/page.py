@@ -68,10 +68,8 @@ class Page:
 
 
 def section_of(name, found, out, whole):
-    """The Section of a paper; its figures go to `out`/name.
-
-    found: what its parts found. whole: whether these were all parts of the experiments.
-    """
+    """The Section of a paper; its figures go to `out`/name. found: what its parts found. whole: whether these were all parts of
+    the experiments."""
     failures = list(found.failures)
     if (paper := attempt(lambda: paper_of(name), failures)) is None:
         return Section(name, name, failures=tuple(failures))
@@ -111,10 +109,8 @@ def kept_of(name):
 
 
 def with_figures(item, folder, drawn):
-    """The item with its figures as they stand in `folder`, beside the page: (path, its kind).
-
-    What plots the rows of the item is drawn. Others were drawn now, if `drawn`; those of the kept results are copied beside.
-    """
+    """The item with its figures as they stand in `folder`, beside the page: (path, its kind). What plots the rows of the item
+    is drawn. Others were drawn now, if `drawn`; those of the kept results are copied beside."""
     found = []
     for figure in item.figures:
         path, kept = folder / Path(figure).name, KEPT_RESULTS / folder.name / figure
@@ -159,10 +155,8 @@ def draw_item(item, path):
 
 
 def made(papers, found, out, form):
-    """The Page, whose figures go to the folder `out`.
-
-    papers: their names. found: {paper: Found}. form: how much was measured: "short", "long", or "kept" for nothing.
-    """
+    """The Page, whose figures go to the folder `out`. papers: their names. found: {paper: Found}. form: how much was measured:
+    "short", "long", or "kept" for nothing."""
     sections = tuple(section_of(name, found.get(name, Found()), out, form == "long") for name in papers)
     return Page(sections, form, date.today().isoformat())
 

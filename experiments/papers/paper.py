@@ -252,9 +252,7 @@ def number_of(cited):
 
 def kept(path, *keys, choose=None):
     """What a file of JSON that another program wrote holds under these keys, or what `choose` finds in its content.
-
-    MissingError, with the reason, where it has nothing there.
-    """
+    MissingError, with the reason, where it has nothing there."""
     if not Path(path).exists():
         raise MissingError(f"there is no {path}")
     try:
@@ -310,18 +308,14 @@ def within(one, low, high):
 
 
 def above(one, other, by=1.0):
-    """Whether a number is greater than another by more than a factor: True, False, or None where their ranges overlap.
-
-    one, other: their ranges, (least, most).
-    """
+    """Whether a number is greater than another by more than a factor: True, False, or None where their ranges overlap. one,
+    other: their ranges, (least, most)."""
     return True if one[0] > by * other[1] else False if by * one[1] < other[0] else None
 
 
 def alike(ranges, most, as_difference=False):
     """Whether numbers of several cases are about the same: True, False, or None where the rounds of one case differ as much.
-
-    ranges: (least, most) of each. most: by how much they may differ, relative, or `as_difference`.
-    """
+    ranges: (least, most) of each. most: by how much they may differ, relative, or `as_difference`."""
     apart = (lambda a, b: a - b) if as_difference else (lambda a, b: a / b - 1)
     if apart(max(high for _, high in ranges), min(low for low, _ in ranges)) < most:
         return True

@@ -40,11 +40,8 @@ class PaperPart:
 
 @dataclass
 class Found:
-    """What the parts of one paper found.
-
-    results: {name of the part: what it returned}. failures: a line for each part that failed. left_out: names of parts for
-    which the time was too short.
-    """
+    """What the parts of one paper found. results: {name of the part: what it returned}. failures: a line for each part that
+    failed. left_out: names of parts for which the time was too short."""
 
     results: dict = field(default_factory=dict)
     failures: list = field(default_factory=list)
@@ -52,11 +49,9 @@ class Found:
 
 
 class TimeLeft:
-    """How much time is left, judged by how long the parts took that are done.
-
-    parts: all that are to be run. seconds: that they may take together, None for as long as they need. expected: of the parts
-    that are left; spent, foreseen: what those that were run have taken, and were expected to.
-    """
+    """How much time is left, judged by how long the parts took that are done. parts: all that are to be run. seconds: that they
+    may take together, None for as long as they need. expected: of the parts that are left; spent, foreseen: what those that
+    were run have taken, and were expected to."""
 
     def __init__(self, parts, seconds=None):
         self.start, self.seconds = time.monotonic(), seconds
@@ -88,10 +83,8 @@ class TimeUpError(Exception):
 
 @contextlib.contextmanager
 def at_most(seconds):
-    """End what runs inside by a TimeUpError after so many seconds; None for no limit. Jobs end their processes then.
-
-    Nothing else here uses the alarm of the system, and programs run in the main thread, which gets it.
-    """
+    """End what runs inside by a TimeUpError after so many seconds; None for no limit. Jobs end their processes then. Nothing
+    else here uses the alarm of the system, and programs run in the main thread, which gets it."""
 
     def end(*_):
         raise TimeUpError
@@ -106,11 +99,9 @@ def at_most(seconds):
 
 
 def run_resumable(by_paper, folder, seconds=None, say=lambda line: print(line, file=sys.stderr, flush=True)):
-    """Run the parts of several papers: {paper: Found}. What was done before, with the same settings, is read instead.
-
-    by_paper: {paper: [PaperPart]}. folder: where what they found is kept. seconds: that it may take, None for any; parts that
-    would take longer are left out. say: takes a line on each part. A part that fails does not keep others from running.
-    """
+    """Run the parts of several papers: {paper: Found}. What was done before, with the same settings, is read instead. by_paper:
+    {paper: [PaperPart]}. folder: where what they found is kept. seconds: that it may take, None for any; parts that would take
+    longer are left out. say: takes a line on each part. A part that fails does not keep others from running."""
     here = {"processor": processor().title, "launcher": os.environ.get("MPIEXEC", "")}
     found = {paper: Found() for paper in by_paper}
     todo = []
@@ -178,9 +169,7 @@ def read(path, settings):
 
 def run_job(program, ranks, timeout, what, **options):
     """What a job of so many ranks prints in its last line, the content of JSON; UserError if it fails. what: words for it.
-
-    program: behind "papers.". options: of the program, by the names of its arguments; those that are None are left out.
-    """
+    program: behind "papers.". options: of the program, by the names of its arguments; those that are None are left out."""
     words = [word for name, value in options.items() if value is not None
              for word in (f"--{name.replace('_', '-')}", *([] if value is True else [str(value)]))]  # fmt: skip
     return printed_json(mpiexec(ranks, [*as_module(f"papers.{program}"), *words], timeout), what)
