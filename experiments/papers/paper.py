@@ -20,11 +20,12 @@ Texts are f-strings, what decides is an expression, see `expressions.py`. Both m
 
 and what `NAME.names(tables)` returns. A claim whose expressions ask for what is not there is open, with `missing` or the reason
 why; one with `open` is open; `contradiction = true` says that two passages contradict each other. `let` names expressions that
-are computed first. `holds` may be None: not known. `kind` is one of
-measured (without it), kept, predicted, derived, or an expression that gives one.
+are computed first. `holds` may be None: not known. `kind` is one of measured (without it), kept, predicted, derived, or an
+expression that gives one.
 
-`like = "steps"` gives an item or a claim the entries of [shared.steps], as far as it has none of its own.
-An item with `each` (an expression, a list of dicts whose columns are names in the item and its rows) is one for each of them.
+`like = "steps"` gives an item or a claim the entries of [shared.steps] as far as it has none of its own; its own `let` is
+computed first. An item without `command` is measured by `reproduce NAME`. One with `each` (an expression, a list of dicts whose
+columns are names in the item and its rows) is one for each of them.
 
 A row of an item: `each` (the same, of rows; `row` is the dict itself), `label`, `remark`
 (texts), `measured`, `predicted`, `printed` (expressions; the last one is a single t(..) or v(..)), or `derived`, an expression
@@ -156,6 +157,7 @@ class Paper:
     def _item(self, item, names):
         """The Item of a table of the file."""
         where = f"item '{item['name']}'"
+        item = {"command": f"reproduce {self.name}"} | item
         item.pop("each", None)
         rows = [row for spec in item.pop("rows", ()) for row in self._rows(spec, where, names)]
         for word, is_text in OF_ITEM.items():
@@ -202,7 +204,9 @@ class Paper:
 def completed(entry, shared):
     """An item or a claim of a file, with what it has of none of its own from the entry of `shared` that it is `like`."""
     given = shared[entry.pop("like")] if "like" in entry else {}
-    return given | entry | {"let": given.get("let", {}) | entry.get("let", {})} if "let" in given else given | entry
+    own = entry.get("let", {})
+    lets = own | {name: text for name, text in given.get("let", {}).items() if name not in own}
+    return given | entry | ({"let": lets} if lets else {})
 
 
 def check_entry(paper, kind, name, entry):
