@@ -15,8 +15,7 @@ is run is in `grabaskas2018_lines.py`.
 from math import log2, prod
 
 from gridgrad.experiments.common.tables import counted
-from gridgrad.experiments.papers.cited import derived
-from gridgrad.experiments.papers.cited import ratio as ratio_of
+from gridgrad.experiments.papers.cited import derived, ratio
 from gridgrad.experiments.papers.expressions import MissingError
 from gridgrad.experiments.papers.grabaskas2018_lines import KNOWN, gathered, lines, parameters, processor_of, to_measure  # noqa: F401
 from gridgrad.experiments.papers.paper import kept
@@ -64,12 +63,11 @@ def tables(measured=None):
     """{name: rows} of all tables, "runs" and "machine" of the measurement, where there is one."""
     runs = (measured or {}).get("runs", {})
     processor_of(runs)
-    found = {}
-    for name, refs in TABLES.items():
-        row = reading if name in READING else training
-        found[name] = [row(lines()[ref], runs) for ref in refs]
-    for line_row, pre in zip(found["Appendix C"], (reading(lines()[ref], runs) for ref in TABLES["Appendix C"])):
-        line_row.update({key: pre[key] for key in ("pre-processing, published", "pre-processing, measured")})
+    found = {name: [(reading if name in READING else training)(lines()[ref], runs) for ref in refs]
+             for name, refs in TABLES.items()}  # fmt: skip
+    for row in found["Appendix C"]:
+        pre = reading(lines()[row["ref"]], runs)
+        row.update({key: pre[key] for key in ("pre-processing, published", "pre-processing, measured")})
     return found | {key: measured[key] for key in ("machine", "runs") if runs}
 
 
@@ -81,7 +79,7 @@ def reading(line, runs):
         "pre-processing, published": value(line, "pre-processing"),
         "pre-processing, measured": times[0],
         "speedup, published": value(line, "speedup of pre-processing"),
-        "speedup, measured": ratio(times[1], times[0]) if line.nodes > 1 else None,
+        "speedup, measured": times[1] / times[0] if line.nodes > 1 and None not in times else None,
         "how": how(line.reading(), runs),
     }
 
@@ -169,10 +167,6 @@ def how(run, runs):
     return words + (", oversubscribed" if runs[run.key]["oversubscribed"] else "")
 
 
-def ratio(a, b):
-    return a / b if isinstance(a, int | float) and isinstance(b, int | float) else None
-
-
 def _of(runs, run, name):
     return runs.get(run.key, {}).get(name) if run else None
 
@@ -258,7 +252,7 @@ def twins():
     manual = {of(line): line for line in lines().values() if line.version == "manual"}
     pairs = [(line, manual[of(line)]) for line in lines().values() if line.version == "auto" and of(line) in manual]
     return [{"label": f"{auto.ref} and {other.ref}, {auto.dataset} {auto.method}, {auto.nodes} nodes, n {auto.n}",
-             "printed": ratio_of(auto.cited("seconds"), other.cited("seconds")), "ratio": auto.seconds / other.seconds}
+             "printed": ratio(auto.cited("seconds"), other.cited("seconds")), "ratio": auto.seconds / other.seconds}
             for auto, other in pairs]  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from gridgrad.experiments.papers import hegde2016_costs as costs
 from gridgrad.experiments.papers.expressions import MissingError
 from gridgrad.experiments.papers.hegde2016_costs import MIB, MILLION, WORKERS
 from gridgrad.experiments.papers.hegde2016_job import KERNEL, KERNELS, REPEATS, SIZE, STRIDE
-from gridgrad.experiments.papers.paper import kept, source
+from gridgrad.experiments.papers.paper import groups, kept, source
 from gridgrad.experiments.papers.parts import SHORT, PaperPart, run_job
 from gridgrad.nn import device, network_summary
 from gridgrad.nn.zoo import network_names
@@ -145,14 +145,6 @@ def timing(row, size, work):
     about = {name: value for name, value in row.items() if name != "seconds"} | {"timings": len(ms)}
     spread = {"mean_ms": mean(ms), "median_ms": median(ms), "min_ms": min(ms), "max_ms": max(ms)}
     return about | spread | {unit: many * median(ms) / work}
-
-
-def groups(rows, *names):
-    """{values of these columns: rows}."""
-    found = {}
-    for row in rows:
-        found.setdefault(tuple(row[name] for name in names), []).append(row)
-    return found
 
 
 def convolution_slopes(rows):

@@ -21,7 +21,7 @@ from gridgrad.experiments.common.problems import published as network_of
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.launching.start_ranks import check_ended, mpiexec
-from gridgrad.experiments.papers.paper import MissingError, every, kept, paper_of, span
+from gridgrad.experiments.papers.paper import MissingError, every, groups, kept, paper_of, span
 from gridgrad.experiments.papers.parts import SHORT, PaperPart
 from gridgrad.experiments.plots import curves, scaling
 from gridgrad.experiments.plots.style import DPI, measured_on, save
@@ -369,10 +369,7 @@ def peaks(cases):
 
 def grouped(cases, key, column):
     """{value of the column `key`: values of another column}."""
-    found = {}
-    for case in cases:
-        found.setdefault(case[key], []).append(case[column])
-    return found
+    return {value: [case[column] for case in some] for (value,), some in groups(cases, key).items()}
 
 
 def over(cases, others):
@@ -419,13 +416,10 @@ def agreed(cases, answers):
 
 def fastest():
     """For each depth and size the grid on hosts that is the fastest by the medians, and the one that is predicted to be."""
-    cases = {}
-    for row in kept(HOSTS, "rows"):
-        if row["grid"] != "batch=1,model=1":
-            cases.setdefault((row["hidden layers"], row["model size"]), []).append(row)
+    divided = [row for row in kept(HOSTS, "rows") if row["grid"] != "batch=1,model=1"]
     by = {"median": lambda row: row["speedup"]["median"], "predicted": lambda row: row["predicted speedup"]}
     return [{"hidden": hidden, "size": size, **{name: max(rows, key=value)["grid"] for name, value in by.items()}}
-            for (hidden, size), rows in cases.items()]  # fmt: skip
+            for (hidden, size), rows in groups(divided, "hidden layers", "model size").items()]  # fmt: skip
 
 
 def names(tables):

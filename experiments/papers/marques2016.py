@@ -25,7 +25,7 @@ from gridgrad.experiments.papers import marques2016_scaling as scaling
 from gridgrad.experiments.papers.expressions import MissingError
 from gridgrad.experiments.papers.marques2016_runs import BATCH_SIZES, NETWORKS, PARTS, PLANS, WITH_MASTER, MarquesRun, parts
 from gridgrad.experiments.papers.marques2016_scaling import KNOWN, SUMMED
-from gridgrad.experiments.papers.paper import above, every, kept, span
+from gridgrad.experiments.papers.paper import above, every, groups, kept, span
 from gridgrad.experiments.papers.parts import LONG, SHORT, PaperPart, run_job
 from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn import device
@@ -74,10 +74,9 @@ def printed(run, number, seconds):
 
 def gathered(results, out):
     """What `tables` takes, of what the parts found. out: there is nothing to write there."""
-    runs = {}
-    for result in results.values():
-        if "key" in result:
-            runs.setdefault(result["key"], []).append({name: value for name, value in result.items() if name != "key"})
+    of_runs = groups([result for result in results.values() if "key" in result], "key")
+    runs = {key: [{name: value for name, value in one.items() if name != "key"} for one in some]
+            for (key,), some in of_runs.items()}  # fmt: skip
     found = {"runs": runs, "machine": jobs.machine_of(runs)} if runs else {}
     return found | {"epochs": [epoch_row(result) for result in results.values() if "width" in result]}
 
@@ -345,9 +344,7 @@ def of_steps(words, row, cpus):
 
 def all_laptops():
     """A row for each network and setting: rounds, seconds, speedup over the first CPU alone, share of communication."""
-    by_case, found = {}, []
-    for run in kept(UNEQUAL, "runs"):
-        by_case.setdefault((run["network"], run["setting"]), []).append(run)
+    by_case, found = groups(kept(UNEQUAL, "runs"), "network", "setting"), []
     for (network, name), several in by_case.items():
         if name not in SETTINGS:
             continue

@@ -271,6 +271,14 @@ def source(path, content=None):
     return f"{path}, {(content or kept(path))['versions']['processor']}"
 
 
+def groups(rows, *names):
+    """{values of these columns: rows}."""
+    found = {}
+    for row in rows:
+        found.setdefault(tuple(row[name] for name in names), []).append(row)
+    return found
+
+
 def starting(named, prefix, key=None):
     """{rest of the name: value, or what it has under a key} of those whose names begin so."""
     found = {name.removeprefix(prefix): one for name, one in named.items() if name.startswith(prefix)}
