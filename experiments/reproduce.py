@@ -5,15 +5,13 @@
     gridgrad reproduce all --full
     gridgrad reproduce laugier2018
 
-For one paper: writes its tables (JSON), figures and a summary under results/PAPER. `--tables-only` starts no job: it takes the
-measurements that an earlier run left in tables.json, and computes everything else again.
+One paper: tables (JSON), figures and a summary go to results/PAPER. `--tables-only` starts no job: it takes the measurements
+that an earlier run left in tables.json, and computes everything else again.
 
-For several or all: measures a part of each paper again, in less than 12 minutes, or with `--full` all of it, in hours, and
-writes one page with the claims of the papers, and what is printed in them, measured and predicted: index.html, summary.md and
-items.json under results/reproduce. What is kept in results/PAPER stands beside it, whether it was measured again or not. Each
-part that is done is kept in a folder `state` beside the page, so that a run that was interrupted goes on where it was; remove
-that folder to measure everything anew. A part that fails does not keep others from running: the page says what is missing, and
-the exit status is 2.
+Several: a part of each is measured again, in less than 12 minutes, or with `--full` all of it, in hours. One page has what the
+papers claim and print, and what was measured and predicted: index.html, summary.md and items.json in results/reproduce. What is
+kept in results/PAPER stands beside it. The folder `state` beside the page keeps each part that is done, so that a run that was
+interrupted goes on; remove it to measure everything anew. If a part fails, the others go on, and the exit status is 2.
 
 Where CuPy finds GPUs, hegde2016 and marques2016 measure them beside the CPUs.
 """

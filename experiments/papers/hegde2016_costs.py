@@ -45,10 +45,8 @@ MIB, MILLION = 2**20, 10**6
 SHUFFLE, EXCHANGE, PARALLEL, ADMM, DOWNPOUR = "ShuffleSGD", "exchange of halves", "ParallelSGD", "ADMM SGD", "Downpour SGD"
 TRAFFIC = {SYNC: Protocol.traffic} | {name: form.traffic for name, form in FORMS.items()}
 TERMS = {  # of what is sent: words, and functions of what `setting` returns
-    SHUFFLE: (
-        "D + 2 d k log2 k in MiB: the samples, and d drawn ones to the first worker and back",
-        lambda s: (s["D"] + 2 * s["d"] * s["k"] * log2(s["k"])) / MIB,
-    ),
+    SHUFFLE: ("D + 2 d k log2 k in MiB: the samples, and d drawn ones to the first worker and back",
+              lambda s: (s["D"] + 2 * s["d"] * s["k"] * log2(s["k"])) / MIB),
     EXCHANGE: ("k N = D in MiB, of one round", lambda s: s["D"] / MIB),
     PARALLEL: ("k p in MiB", lambda s: s["k"] * s["p"] / MIB),
     ADMM: ("k p log(1/eps) in MiB; log(1/eps) are the steps of a worker", lambda s: s["k"] * s["p"] * s["steps"] / MIB),
@@ -56,18 +54,10 @@ TERMS = {  # of what is sent: words, and functions of what `setting` returns
 }  # fmt: skip
 WORK = {  # of what is computed
     SHUFFLE: ("k d in millions", lambda s: s["k"] * DRAWS / MILLION),
-    PARALLEL: (
-        "p log2 k + p log(1/eps) in millions, on one processor (q = 1)",
-        lambda s: s["elements"] * (log2(s["k"]) + s["steps"]) / MILLION,
-    ),
-    ADMM: (
-        "(p log2 k + p) log(1/eps) in millions",
-        lambda s: s["elements"] * (log2(s["k"]) + 1) * s["steps"] / MILLION,
-    ),
-    DOWNPOUR: (
-        "(p log2 k + p) log(1/eps) in millions, as ADMM SGD",
-        lambda s: s["elements"] * (log2(s["k"]) + 1) * s["steps"] / MILLION,
-    ),
+    PARALLEL: ("p log2 k + p log(1/eps) in millions, on one processor (q = 1)",
+               lambda s: s["elements"] * (log2(s["k"]) + s["steps"]) / MILLION),
+    ADMM: ("(p log2 k + p) log(1/eps) in millions", lambda s: s["elements"] * (log2(s["k"]) + 1) * s["steps"] / MILLION),
+    DOWNPOUR: ("(p log2 k + p) log(1/eps) in millions, as ADMM SGD", lambda s: WORK[ADMM][1](s)),
 }  # fmt: skip
 
 
@@ -257,10 +247,9 @@ class Case:
 
     def links(self, messages, end):
         """For each rank, the seconds in a step of its messages in a round. end: those that it "sender" or "receiver" of."""
-        elements, counts = Counter(), Counter()
+        elements, counts = Counter(), Counter(getattr(one, end) for one in messages)
         for one in messages:
             elements[getattr(one, end)] += one.elements
-            counts[getattr(one, end)] += 1
         return [messages[0].times * self.link(elements[rank], counts[rank]) for rank in range(self.workers)]
 
     def passes(self, elements, operations):
