@@ -57,9 +57,9 @@ def balances():
 # ----- tables
 
 
-def tables(measured=None, batches=times.BATCHES):
+def tables(measured=None):
     """{name: rows} of all tables; "coarse" and "fine", {"2": {..}}, the partitions of Tables 5.10 and 5.12 in numbers; and the
-    partitions themselves, where there are any. batches: of which steps are predicted beside them."""
+    partitions themselves, where there are any."""
     kept = (measured or {}).get("partitions", [])
     found, usual = [], {}
     for one in kept:
@@ -73,7 +73,7 @@ def tables(measured=None, batches=times.BATCHES):
     result = {grain: summary(rows_of_grain(found, grain, 1 + vgg16.EPSILON)) for grain in EVEN_AS}
     result |= {"found": found, "simple": simple_rows(), "equally divided": [vgg16.equally_divided(grain) for grain in EVEN_AS]}
     result |= {"columns": columns()["wrong"], "hypergraphs": hypergraph_rows(), "5.13": layer_rows(), "servers": loads()}
-    result |= {"5.15": times.rows(usual, batches)}
+    result |= {"5.15": times.rows(usual)}
     return result | ({"partitions": kept} if kept else {})
 
 

@@ -120,12 +120,12 @@ def cases(ranks, balances, others):
     return found + [SearchCase("coarse", n, groups=DENSE_GROUPS) for n in ranks if n >= 64]
 
 
-def search(case, **options):
-    """What is kept of a case: its fields, the partition, and the seconds that it took. options: of `fine_search`."""
+def search(case):
+    """What is kept of a case: its fields, the partition, and the seconds that it took."""
     start = perf_counter()
     if case.grain == "fine":
         models = partial(model, "fine")
-        kept = contracted(fine_search(models, case.ranks, case.balance - 1, **options), case)
+        kept = contracted(fine_search(models, case.ranks, case.balance - 1), case)
     else:
         speeds, epsilon, chain = [1] * case.ranks, case.balance - 1, chain_of_layers(case.groups)
         if case.grain == "exact":

@@ -3,11 +3,9 @@
 Two predictions of Table 5.15 stand beside what is printed. Both take the rate of computing from the thesis' own single
 processor, at each batch size another one.
 
-- *Calibrated*: a pipeline with 2N minibatches under way is played through in virtual time by the cost model, on a machine that
-  takes as long for a step alone as the thesis' single processor does. Layers take shares of it by their floating-point
-  operations. Each rank's link has the rate at which, in the thesis, a worker of two sends its gradients to a single server and
-  gets the parameters back, in the seconds that such a step takes beyond computing. Communication and computing overlap. The
-  hypergraph partitions are ours. Data parallelism on four workers takes the time beyond computing that it takes on two.
+- *Calibrated*: a pipeline with 2N minibatches under way is played through in virtual time by the cost model, with our
+  hypergraph partitions, on the machine that CALIBRATED describes; layers take shares of a step by their floating-point
+  operations. Communication and computing overlap.
 - *Without overlap*: everything is printed but the assumption. A minibatch takes 1/N of a step of the single processor, times
   max/avg of the printed work, and then all that the partition sends, forward and backward, over N/2 links of 10 Gbit/s
   Ethernet. The work of the hypergraph partition is that of Table A.3, since Table 5.9 is torn.
@@ -131,12 +129,12 @@ def simple(method, ranks):
 
 
 @lru_cache
-def of_owners(owners, batches):
+def of_owners(owners):
     """{batch: what is predicted of a partition on the calibrated machine}. That is "step", the seconds of a minibatch, "gain",
     how many times as long one minibatch at a time takes, and "least busy", the least share of the time in which a rank is
     busy."""
     asked, net, found = PlacementSpec({"model": owners.ranks}, "hypergraph", owners=owners), vgg16.network(), {}
-    for batch in batches:
+    for batch in BATCHES:
         machine = calibrated(batch)
         work = partition_work(net, asked, batch, machine, grids_of_ranks(net, asked, machine))
         one, many = (work.step(parse(f"async:{under_way}"), 1) for under_way in (1, 2 * owners.ranks))
@@ -145,28 +143,29 @@ def of_owners(owners, batches):
     return found
 
 
-def rows(partitions, batches=BATCHES):
+def rows(partitions):
     """Table 5.15: a row for each number of it, with what is predicted; without partitions of ours nothing is calibrated.
-    partitions: {ranks: Owners} of the hypergraph. batches: those of which steps are predicted."""
+    partitions: {ranks: Owners} of the hypergraph."""
     found = []
     for line in KNOWN.lines("5.15"):
-        steps = predicted(line["N"], line["method"], batches, partitions) if partitions else {}
+        ranks, method = line["N"], line["method"]
+        steps = predicted(ranks, method, partitions) if partitions else {}
         for batch in BATCHES:
-            row = {"N": line["N"], "method": line["method"], "batch": batch, "seconds": None, "speedup": None}
-            row["without overlap"] = without_overlap(line["N"], line["method"], batch) if line["method"] in OWN else None
-            if batch in steps:
+            row = {"N": ranks, "method": method, "batch": batch, "seconds": None, "speedup": None}
+            row["without overlap"] = without_overlap(ranks, method, batch) if method in OWN else None
+            if steps:
                 step = steps[batch]["step"]
                 row |= steps[batch] | {"seconds": step * images() / batch, "speedup": alone(batch) / step}
             found.append(row)
     return found
 
 
-def predicted(ranks, method, batches, partitions):
+def predicted(ranks, method, partitions):
     """What `of_owners` says of a method of Table 5.15; {} of those that calibrate the machine, or that have no partition."""
     if method in DATA and ranks == RANKS[1]:  # its steps take as long beyond computing as on two workers
-        return {batch: {"step": (alone(batch) + beyond(RANKS[0], method, batch)) / ranks} for batch in batches}
+        return {batch: {"step": (alone(batch) + beyond(RANKS[0], method, batch)) / ranks} for batch in BATCHES}
     owners = partitions.get(ranks) if method == HYPERGRAPH else simple(method, ranks) if method in OWN else None
-    return of_owners(owners, tuple(batches)) if owners else {}
+    return of_owners(owners) if owners else {}
 
 
 # ----- what was predicted, and what was measured on small networks

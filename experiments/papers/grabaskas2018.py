@@ -75,13 +75,11 @@ def reading(line, runs):
     """A row of pre-processing: seconds and speedups."""
     times = [_of(runs, other.reading(), "seconds") for other in (line, line.single)]
     return {
-        **head(line),
-        "pre-processing, published": value(line, "pre-processing"),
-        "pre-processing, measured": times[0],
+        **head(line), "pre-processing, published": value(line, "pre-processing"), "pre-processing, measured": times[0],
         "speedup, published": value(line, "speedup of pre-processing"),
         "speedup, measured": times[1] / times[0] if line.nodes > 1 and None not in times else None,
         "how": how(line.reading(), runs),
-    }
+    }  # fmt: skip
 
 
 def training(line, runs):
@@ -92,17 +90,12 @@ def training(line, runs):
     share = None if line.nodes == 1 or foreseen is None else 100 * line.single.seconds / foreseen / line.nodes
     times = pair(line, runs) if line.nodes > 1 else None
     return {
-        **head(line),
-        "s, published": line.seconds,
-        "s, measured": scaled(line, timed, runs),
-        "s, predicted": foreseen,
-        "accuracy, published": value(line, "accuracy"),
-        "accuracy, measured": _of(runs, whole, "accuracy"),
+        **head(line), "s, published": line.seconds, "s, measured": scaled(line, timed, runs), "s, predicted": foreseen,
+        "accuracy, published": value(line, "accuracy"), "accuracy, measured": _of(runs, whole, "accuracy"),
         "efficiency, published": value(line, "efficiency"),
-        "efficiency, measured": times and 100 * times[1] / times[0] / line.nodes,
-        "efficiency, predicted": share,
+        "efficiency, measured": times and 100 * times[1] / times[0] / line.nodes, "efficiency, predicted": share,
         "how": how(timed, runs) + ("" if timed.test or not _of(runs, whole, "accuracy") else ", the accuracy of a whole run"),
-    }
+    }  # fmt: skip
 
 
 def value(line, column):
