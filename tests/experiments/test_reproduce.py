@@ -66,6 +66,7 @@ def test_tables_figures_and_summary_come_out_of_kept_results_without_a_measureme
     paper = paper_of(name)
     for tables in (paper.module.tables(), json.loads((tmp_path / "tables.json").read_text())):
         items, claims = paper.items(tables), paper.claims(tables)
+        assert isinstance(paper.where(tables), str)
         for item in items:
             assert item.reason or item.rows and all(row.cited for row in item.rows), item.name
         assert all(row.cited.formula for item in items for row in item.rows if row.cited and row.cited.kind == DERIVED)
