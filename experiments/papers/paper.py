@@ -70,14 +70,14 @@ class Paper:
         try:
             content = tomllib.loads(text)
             self.known = of_content(content.pop("tables", {}), content.pop("values", {}))
+            shared = content.pop("shared", {})
+            self.item_data = [completed(one, shared) for one in content.pop("items", [])]
+            self.claim_data = {key: completed(one, shared) for key, one in content.pop("claims", {}).items()}
         except ValueError as error:
             raise ValueError(f"{name}.toml: {error}") from None
         self.title, self.about, self.verdict, self.described = (content.pop(key, "") for key in WORDS)
-        self.minutes = content.pop("minutes", None)
+        self.minutes, self.figures = content.pop("minutes", None), content.pop("figures", {})
         self.measured_on = Expression(content.pop("measured_on", "''"), f"{name}: measured_on")
-        self.figures, shared = content.pop("figures", {}), content.pop("shared", {})
-        self.item_data = [completed(one, shared) for one in content.pop("items", [])]
-        self.claim_data = {key: completed(one, shared) for key, one in content.pop("claims", {}).items()}
         if content.keys() - {"notes"}:  # which are remarks of ours
             raise ValueError(f"{name}.toml: {', '.join(content)}: numbers stand in tables or in values, which name their place")
         for key, one in self.claim_data.items():
@@ -202,10 +202,13 @@ class Paper:
 
 
 def completed(entry, shared):
-    """An item or a claim of a file, with what it has of none of its own from the entry of `shared` that it is `like`."""
-    given = shared[entry.pop("like")] if "like" in entry else {}
-    own = entry.get("let", {})
-    lets = own | {name: text for name, text in given.get("let", {}).items() if name not in own}
+    """An item or a claim of a file, with what it has not itself from the entry of `shared` that it is `like`."""
+    if "like" not in entry:
+        return entry
+    if (name := entry.pop("like")) not in shared:
+        raise ValueError(f"like = '{name}': there is no [shared.{name}]")
+    given, own = shared[name], entry.get("let", {})
+    lets = own | {key: text for key, text in given.get("let", {}).items() if key not in own}
     return given | entry | ({"let": lets} if lets else {})
 
 
