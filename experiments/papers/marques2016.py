@@ -46,6 +46,7 @@ TIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(\d+)s")
 NOTHING = "no such steps were measured: `gridgrad reproduce marques2016` does it"
 NO_GPU = "`gridgrad reproduce marques2016` does it where there are as many"
 UNEQUAL = "results/marques2016/unequal.json"
+OF_STEPS = {"speedup": ("speedups of CPUs", "speedup"), "communication, %": ("communication of CPUs", "percent")}  # printed
 SETTINGS = {  # of two unequal ranks: {name: (in words, the run of the first CPU alone, the form)}
     "memory": ("in memory", "alone", WITH_MASTER),
     "slow": ("at 5 MB/s", "alone", WITH_MASTER),
@@ -317,26 +318,18 @@ def steps(rows, batch):
     for row in rows:
         if row["batch"] != batch or row["ranks"] == 1:
             continue
-        remark = rounds_of([row]) if row["how"] == "measured" else ""
+        remark, with_master = rounds_of([row]) if row["how"] == "measured" else "", row["form"] == WITH_MASTER
         ours = {"speedup": row["speedup"], "communication, %": 100 * row["communication, s"] / row["step, s"]}
         for words, value in ours.items():
-            if row["form"] == WITH_MASTER or words == "speedup":
+            if with_master or words == "speedup":
+                cited = KNOWN.cited(*OF_STEPS[words], row["network"], batch, row["ranks"]) if with_master else None
                 found.append({"label": f"{row['network']}, {row['ranks']} CPUs, {row['form']}: {words}", row["how"]: value,
-                              "printed": of_steps(words, row, row["ranks"]) if row["form"] == WITH_MASTER else None,
-                              "remark": remark})  # fmt: skip
-    if not found:
-        for words, table in (("speedup", "speedups of CPUs"), ("communication, %", "communication of CPUs")):
-            for line in KNOWN.lines(table):
-                if line["batch"] == batch:
-                    label = f"{line['network']}, {line['CPUs']} CPUs, {WITH_MASTER}: {words}"
-                    found.append({"label": label, "printed": of_steps(words, line, line["CPUs"])})
-    return found
-
-
-def of_steps(words, row, cpus):
-    """What the text prints of a step, a Cited or None."""
-    table, column = ("speedups of CPUs", "speedup") if words == "speedup" else ("communication of CPUs", "percent")
-    return KNOWN.cited(table, column, row["network"], row["batch"], cpus)
+                              "printed": cited, "remark": remark})  # fmt: skip
+    return found or [
+        {"label": f"{line['network']}, {line['CPUs']} CPUs, {WITH_MASTER}: {words}",
+         "printed": KNOWN.cited(table, column, line["network"], batch, line["CPUs"])}
+        for words, (table, column) in OF_STEPS.items() for line in KNOWN.lines(table) if line["batch"] == batch
+    ]  # fmt: skip
 
 
 # ----- two unequal ranks, by what is kept
