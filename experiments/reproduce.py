@@ -5,15 +5,13 @@
     gridgrad reproduce all --full
     gridgrad reproduce laugier2018
 
-For one paper: writes its tables (JSON), figures and a summary under results/PAPER. `--tables-only` starts no job: it takes the
-measurements that an earlier run left in tables.json, and computes everything else again.
+One paper: tables (JSON), figures and a summary go to results/PAPER. `--tables-only` starts no job: it takes the measurements
+that an earlier run left in tables.json, and computes everything else again.
 
-For several or all: measures a part of each paper again, in less than 12 minutes, or with `--full` all of it, in hours, and
-writes one page with the claims of the papers, and what is printed in them, measured and predicted: index.html, summary.md and
-items.json under results/reproduce. What is kept in results/PAPER stands beside it, whether it was measured again or not. Each
-part that is done is kept in a folder `state` beside the page, so that a run that was interrupted goes on where it was; remove
-that folder to measure everything anew. A part that fails does not keep others from running: the page says what is missing, and
-the exit status is 2.
+Several: a part of each is measured again, in less than 12 minutes, or with `--full` all of it, in hours. One page has what the
+papers claim and print, and what was measured and predicted: index.html, summary.md and items.json in results/reproduce. What is
+kept in results/PAPER stands beside it. The folder `state` beside the page keeps each part that is done, so that a run that was
+interrupted goes on; remove it to measure everything anew. If a part fails, the others go on, and the exit status is 2.
 
 Where CuPy finds GPUs, hegde2016 and marques2016 measure them beside the CPUs.
 """
@@ -38,10 +36,8 @@ from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 ALL = "all"
 WITHOUT_RANKS = "hegde2016", "eserol2019"
 KEPT, SUMMARY = "tables.json", "summary.md"  # of one paper
-FULL = (
-    "measure everything, which takes hours: all papers in full; of one paper every line of grabaskas2018, and more rounds of "
-)
-FULL += "marques2016"
+FULL = "measure everything, which takes hours: all papers in full; of one paper every line of grabaskas2018, "
+FULL += "and more rounds of marques2016"
 MINUTES, RESERVE = 11.0, 0.5  # of a short form; of these, to write the page
 
 
@@ -58,25 +54,19 @@ def main(words=None):
 
 def options():
     parser = Parser(prog="reproduce", description="Repeat the experiments of a paper, or of several or all on one page.")
-    parser.add_argument("paper", nargs="+", choices=[*NAMES, ALL], help="the paper, several, or all of them")
-    parser.add_argument(
-        "--tables-only",
-        action="store_true",
-        help="start no job: write the tables, or the page, from formulas and the results of an earlier run",
-    )
-    parser.add_argument("--json", metavar="FILE", help="also write the tables, or what is on the page, to this file")
+    add = parser.add_argument
+    add("paper", nargs="+", choices=[*NAMES, ALL], help="the paper, several, or all of them")
+    words = "start no job: write the tables, or the page, from formulas and the results of an earlier run"
+    add("--tables-only", action="store_true", help=words)
+    add("--json", metavar="FILE", help="also write the tables, or what is on the page, to this file")
     words = "folder for tables and figures; default results/PAPER, for several or all results/reproduce"
-    parser.add_argument("--out", metavar="DIR", help=words)
-    parser.add_argument("--data-dir", metavar="DIR", help="see train --help")
-    parser.add_argument(
-        "--ranks",
-        type=whole_list,
-        metavar="P,P,..",
-        help=f"numbers of ranks to run on (default: 1,2,4); {' and '.join(WITHOUT_RANKS)} have none",
-    )
-    parser.add_argument("--full", action="store_true", help=FULL)
+    add("--out", metavar="DIR", help=words)
+    add("--data-dir", metavar="DIR", help="see train --help")
+    words = f"numbers of ranks to run on (default: 1,2,4); {' and '.join(WITHOUT_RANKS)} have none"
+    add("--ranks", type=whole_list, metavar="P,P,..", help=words)
+    add("--full", action="store_true", help=FULL)
     words = f"several papers: minutes it may take; parts that do not fit are left out; default {MINUTES:g}, none with --full"
-    parser.add_argument("--minutes", type=number(above=0), metavar="M", help=words)
+    add("--minutes", type=number(above=0), metavar="M", help=words)
     return parser
 
 
@@ -110,8 +100,7 @@ def one_paper(args):
     out = Path(f"results/{name}" if args.out is None else args.out)
     with user_input():
         paper = paper_of(name)
-        for path in (out / SUMMARY, *([] if args.json is None else [args.json])):
-            check_writable(path)
+        check_files(args, out / SUMMARY)
         if args.tables_only:
             if not (out / KEPT).exists():
                 print(f"There is no {out / KEPT}: nothing was measured, and what is predicted is shown alone", file=sys.stderr)
@@ -136,12 +125,17 @@ def one_paper(args):
         paper.draw(tables, out)  # last, so that a figure that fails costs no measurement
 
 
+def check_files(args, path):
+    """Raise an error if a file, or that of --json, can not be written."""
+    for one in (path, *([] if args.json is None else [args.json])):
+        check_writable(one)
+
+
 def everything(args):
     """Measure several papers, what was not measured before, and write the page. UserError if anything failed."""
     out = Path("results/reproduce" if args.out is None else args.out)
     with user_input():
-        for path in (out / "index.html", *([] if args.json is None else [args.json])):
-            check_writable(path)
+        check_files(args, out / "index.html")
     found, form = {}, "kept"
     if not args.tables_only:
         form = LONG if args.full else SHORT
@@ -159,12 +153,11 @@ def everything(args):
     ]  # fmt: skip
     print(table(rows))
     print(f"page written to {out / 'index.html'}, its summary to {out / 'summary.md'}")
-    failed = {section.paper: section.failures for section in written.sections if section.failures}
-    if failed:
-        first = next(iter(failed.values()))[0]
+    failures = [(section.paper, line) for section in written.sections for line in section.failures]
+    if failures:
         raise UserError(
-            f"{', '.join(failed)}: {sum(map(len, failed.values()))} failed, as the page says; the first: {first}. "
-            "Start it again when that is mended: what is done is kept"
+            f"{', '.join(dict.fromkeys(paper for paper, _ in failures))}: {len(failures)} failed, as the page says; the first: "
+            f"{failures[0][1]}. Start it again when that is mended: what is done is kept"
         )
 
 

@@ -1,4 +1,4 @@
-"""What a paper says: numbers that it prints, numbers read off its figures, numbers that follow from these, and its claims.
+"""What a paper prints: numbers, numbers read off its figures, and numbers that follow from these.
 
 `PAPER.toml` has what was taken from the paper, each with its place in it:
 
@@ -11,16 +11,10 @@
     value = 5.8
     place = "abstract"
 
-    [claims.order]           a sentence of the paper, in our words, see `claims.py`
-    says = "..."
-    place = "section 5.3"
-    main = true
-
 A column "place" gives each row a place of its own, `uncertainty` marks numbers that were read off a figure. Numbers that
-follow from others are not kept: a `Formula` computes them.
+follow from others are not kept: `derived` computes them.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 PRINTED, READ, DERIVED = "printed", "read off", "derived"
@@ -29,18 +23,14 @@ NOT_PRINTED = "-"  # stands where a paper prints nothing
 
 @dataclass(frozen=True)
 class Cited:
-    """A number of a paper, or words that hold it.
-
-    kind: PRINTED, READ off a figure, or DERIVED from such ones. place: where it is printed, or what it is derived from.
-    uncertainty: of a READ value. formula: of a DERIVED one; inputs: what that was computed from, `Cited` or plain settings.
-    """
+    """A number of a paper, or words that hold it. kind: PRINTED, READ off a figure, or DERIVED from such ones. place: where it
+    is printed, or what it is derived from. uncertainty: of a READ value. formula: the words for that of a DERIVED one."""
 
     value: float | str
     kind: str
     place: str
     uncertainty: str = ""
-    formula: "Formula | None" = None
-    inputs: tuple = ()
+    formula: str = ""
 
     def __post_init__(self):
         if not self.place or (self.kind == READ) != bool(self.uncertainty) or (self.kind == DERIVED) != bool(self.formula):
@@ -49,48 +39,30 @@ class Cited:
             )
 
 
-@dataclass(frozen=True)
-class Formula:
-    """How numbers follow from numbers of a paper. words: the formula. place: where the paper prints it, if it does."""
-
-    words: str
-    function: Callable
-    place: str = ""
-
-    def __call__(self, *inputs):
-        """What follows, a Cited; None if any input is. inputs: Cited, at least one of them, or settings of ours."""
-        if any(one is None for one in inputs):
-            return None
-        places = [one.place for one in inputs if isinstance(one, Cited)]
-        if not places:
-            raise ValueError(f"{self.words}: without a number of the paper nothing is derived from it, but predicted")
-        place = self.place or "; ".join(dict.fromkeys(places))
-        return Cited(self.value(*inputs), DERIVED, place, formula=self, inputs=inputs)
-
-    def value(self, *inputs):
-        """The number alone."""
-        return self.function(*(one.value if isinstance(one, Cited) else one for one in inputs))
+def derived(formula, function, *inputs, place=""):
+    """What follows from numbers of a paper, a Cited; None if any input is. formula: its words. inputs: Cited, at least one of
+    them, or settings of ours. place: where the paper prints the formula."""
+    if any(one is None for one in inputs):
+        return None
+    places = [one.place for one in inputs if isinstance(one, Cited)]
+    if not places:
+        raise ValueError(f"{formula}: without a number of the paper nothing is derived from it, but predicted")
+    value = function(*(one.value if isinstance(one, Cited) else one for one in inputs))
+    return Cited(value, DERIVED, place or "; ".join(dict.fromkeys(places)), formula=formula)
 
 
-RATIO = Formula("the first over the second", lambda a, b: a / b)
+def ratio(one, other):
+    return derived("the first over the second", lambda a, b: a / b, one, other)
 
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """Numbers of one table. about: what else the file says of it."""
+    """Numbers of one table."""
 
     place: str
     columns: tuple
     rows: tuple
     uncertainty: str
-    about: dict
-
-    def cited(self, column, *key):
-        """The Cited of a column, of the row whose first columns are `key`; None if it has no such row, or prints nothing."""
-        row = next((row for row in self.lines() if tuple(row.values())[: len(key)] == key), None)
-        if row is None or row[column] == NOT_PRINTED:
-            return None
-        return Cited(row[column], READ if self.uncertainty else PRINTED, row.get("place", self.place), self.uncertainty)
 
     def lines(self):
         """The rows as dicts."""
@@ -98,49 +70,57 @@ class PublishedTable:
 
 
 @dataclass(frozen=True)
-class Saying:
-    """A claim of a paper, in our words. main: whether the summary of the paper names it."""
-
-    says: str
-    place: str
-    main: bool = False
-
-
-@dataclass(frozen=True)
 class Published:
-    """All that was taken from a paper. values: {name: Cited}. notes: remarks on what it says, which are ours."""
+    """All that was taken from a paper. tables: {name: PublishedTable}. values: {name: Cited}. ValueError for other names."""
 
     tables: dict
     values: dict
-    claims: dict
-    notes: tuple
+
+    def value(self, name):
+        """The Cited of this name."""
+        if name not in self.values:
+            raise ValueError(f"the paper has no value '{name}': there are {', '.join(self.values)}")
+        return self.values[name]
+
+    def lines(self, table):
+        """The rows of a table as dicts."""
+        if table not in self.tables:
+            raise ValueError(f"the paper has no table '{table}': there are {', '.join(self.tables)}")
+        return self.tables[table].lines()
+
+    def cited(self, table, column, *key):
+        """The Cited of a column, of the row whose first columns are `key`; None if it has no such row, or prints nothing."""
+        lines, known = self.lines(table), self.tables[table]
+        if column not in known.columns:
+            raise ValueError(f"table '{table}' of the paper has no column '{column}': it has {', '.join(known.columns)}")
+        row = next((row for row in lines if tuple(row.values())[: len(key)] == key), None)
+        if row is None or row[column] == NOT_PRINTED:
+            return None
+        return Cited(row[column], READ if known.uncertainty else PRINTED, row.get("place", known.place), known.uncertainty)
+
+    def number(self, table, column, *key):
+        """The same that is printed, the number alone."""
+        return self.cited(table, column, *key).value
 
 
-def of_content(content):
-    """The Published in the content of a file. ValueError for a number or claim without a place, or a row of another length."""
-    tables = {name: table_of(name, **table) for name, table in content.pop("tables", {}).items()}
-    values, claims = content.pop("values", {}), content.pop("claims", {})
-    notes = tuple(content.pop("notes", ()))
-    if content:
-        raise ValueError(f"{', '.join(content)}: numbers stand in tables or in values, which name their place")
-    for name, one in (values | claims).items():
+def of_content(tables, values):
+    """The Published of what a file has. ValueError for a number without a place, or a row of another length."""
+    for name, one in values.items():
         if not one.get("place"):
             raise ValueError(f"{name}: it names no place in the paper")
     cited = {
         name: Cited(one["value"], READ if one.get("uncertainty") else PRINTED, one["place"], one.get("uncertainty", ""))
         for name, one in values.items()
     }
-    return Published(tables, cited, {name: Saying(**one) for name, one in claims.items()}, notes)
+    return Published({name: table_of(name, **table) for name, table in tables.items()}, cited)
 
 
-def table_of(name, columns, rows, place="", uncertainty="", **about):
-    """The Table of a table of TOML."""
-    if not place and "place" not in columns:
-        raise ValueError(f"table {name}: it names no place in the paper")
+def table_of(name, columns, rows, place="", uncertainty="", **remarks):
+    """The PublishedTable of a table of TOML. remarks: for who reads that."""
     for row in rows:
         if len(row) != len(columns):
             raise ValueError(f"table {name}: the row {row} has not one value for each of {columns}")
-    found = PublishedTable(place, tuple(columns), tuple(map(tuple, rows)), uncertainty, about)
+    found = PublishedTable(place, tuple(columns), tuple(map(tuple, rows)), uncertainty)
     if not all(row.get("place", place) for row in found.lines()):
         raise ValueError(f"table {name}: a row names no place in the paper")
     return found

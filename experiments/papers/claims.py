@@ -18,11 +18,9 @@ FOLLOWS = DERIVED  # from what the paper prints, or by counting, without any mea
 
 @dataclass(frozen=True)
 class Finding:
-    """What is found of a claim.
-
-    verdict: one of VERDICTS. numbers: those that decide it. reason: why it is so, or why it can not be decided. kind: MEASURED
-    by the paper's own parts, KEPT by another program whose file the numbers name, PREDICTED, or FOLLOWS.
-    """
+    """What is found of a claim. verdict: one of VERDICTS. numbers: those that decide it. reason: why it is so, or why it can
+    not be decided. kind: MEASURED by the paper's own parts, KEPT by another program whose file the numbers name, PREDICTED, or
+    FOLLOWS."""
 
     verdict: str
     numbers: str
@@ -30,32 +28,15 @@ class Finding:
     kind: str = MEASURED
 
     def __post_init__(self):
-        if self.verdict not in VERDICTS or not (self.numbers if self.verdict != OPEN else self.reason):
-            raise ValueError(f"{self.verdict}: a finding needs a verdict and its numbers, or the reason why there are none")
-
-
-def found(holds, numbers, reason="", kind=MEASURED):
-    """The Finding of a claim that holds, or does not."""
-    return Finding(HOLDS if holds else DIFFERS, numbers, reason, kind)
-
-
-def undecided(reason, numbers="", kind=FOLLOWS):
-    """The Finding of a claim that can not be decided, and why."""
-    return Finding(OPEN, numbers, reason, kind)
-
-
-def contradictory(numbers, reason=""):
-    """The Finding of two passages of a paper that contradict each other."""
-    return Finding(CONTRADICTORY, numbers, reason, FOLLOWS)
+        if not (self.numbers if self.verdict != OPEN else self.reason):
+            raise ValueError(f"{self.verdict}: a finding needs its numbers, or the reason why there are none")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper with what is found of it.
-
-    finding: from the results that are kept. now: from what the run that writes the page measured, None where that measured
-    nothing of it.
-    """
+    """A claim of a paper, in our words, with what is found of it. main: whether the summary of the paper names it. finding:
+    from the results that are kept. now: from what the run that writes the page measured, None where that measured nothing of
+    it."""
 
     name: str
     says: str
@@ -84,16 +65,6 @@ class Claim:
         both = [(KEPT if self.finding.kind == MEASURED else self.finding.kind, self.finding)]
         both += [(MEASURED, self.now)] if self.now is not None else []
         return [pair for pair in both if pair[1].numbers] or both[:1]
-
-
-def judged(known, findings):
-    """The Claims of a paper, contrary results first. known: its Published. findings: {name of a claim: Finding}.
-
-    ValueError for a claim without a finding, or a finding without a claim.
-    """
-    if set(findings) != set(known.claims):
-        raise ValueError(f"claims without a verdict, or verdicts without a claim: {sorted(set(findings) ^ set(known.claims))}")
-    return in_order(Claim(name, one.says, one.place, one.main, findings[name]) for name, one in known.claims.items())
 
 
 def in_order(claims):

@@ -10,14 +10,17 @@ from functools import lru_cache, partial
 from math import prod
 from statistics import mean
 
+import numpy as np
+
 from gridgrad.experiments.papers import eserol2019_partitions as vgg16
 from gridgrad.experiments.papers import eserol2019_times as times
-from gridgrad.experiments.papers.cited import NOT_PRINTED, RATIO
+from gridgrad.experiments.papers.cited import NOT_PRINTED, ratio
 from gridgrad.experiments.papers.eserol2019_partitions import SearchCase, costs_of, model, owners_of
 from gridgrad.experiments.papers.eserol2019_times import DATA, KNOWN, ROUND_ROBIN
 from gridgrad.experiments.papers.expressions import MissingError
 from gridgrad.experiments.papers.parts import SHORT, PaperPart
 from gridgrad.nn import Conv2d, Flatten, Linear, ReLU, Sequential
+from gridgrad.parallel.partitioning import mt_kahypar
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.protocols.server import greedy, round_robin
 
@@ -35,7 +38,7 @@ def to_measure(size, ranks, data_dir):
     wanted = vgg16.cases(SHORT_RANKS if short else vgg16.RANKS, balances(), SHORT_OTHERS if short else vgg16.RANKS)
     return [
         PaperPart(case.words, partial(vgg16.search, case), SECONDS[case.grain], asdict(case))
-        for case in vgg16.possible(wanted)
+        for case in wanted if case.grain != "fine" or mt_kahypar.find_spec("mtkahypar")
     ]  # fmt: skip
 
 
@@ -47,17 +50,16 @@ def gathered(results, out):
 def balances():
     """{grain: {ranks: max/avg of the thesis}}, where its tables have it."""
     return {
-        grain: {line["N"]: line["max"] / line["mean"] for line in KNOWN.tables[works].lines()}
-        for grain, (works, _) in EVEN_AS.items()
+        grain: {line["N"]: line["max"] / line["mean"] for line in KNOWN.lines(works)} for grain, (works, _) in EVEN_AS.items()
     }
 
 
 # ----- tables
 
 
-def tables(measured=None, batches=times.BATCHES):
+def tables(measured=None):
     """{name: rows} of all tables; "coarse" and "fine", {"2": {..}}, the partitions of Tables 5.10 and 5.12 in numbers; and the
-    partitions themselves, where there are any. batches: of which steps are predicted beside them."""
+    partitions themselves, where there are any."""
     kept = (measured or {}).get("partitions", [])
     found, usual = [], {}
     for one in kept:
@@ -71,7 +73,7 @@ def tables(measured=None, batches=times.BATCHES):
     result = {grain: summary(rows_of_grain(found, grain, 1 + vgg16.EPSILON)) for grain in EVEN_AS}
     result |= {"found": found, "simple": simple_rows(), "equally divided": [vgg16.equally_divided(grain) for grain in EVEN_AS]}
     result |= {"columns": columns()["wrong"], "hypergraphs": hypergraph_rows(), "5.13": layer_rows(), "servers": loads()}
-    result |= {"5.15": times.rows(usual, batches)}
+    result |= {"5.15": times.rows(usual)}
     return result | ({"partitions": kept} if kept else {})
 
 
@@ -115,7 +117,7 @@ def hypergraph_rows():
 @lru_cache
 def layer_rows():
     """Table 5.13: outputs, their elements, and numbers of weights of the network of the zoo; at the end sums, with biases."""
-    lines, found, shape, biases = KNOWN.tables["5.13"].lines(), [(vgg16.IMAGE, 0)], vgg16.IMAGE, 0
+    lines, found, shape, biases = KNOWN.lines("5.13"), [(vgg16.IMAGE, 0)], vgg16.IMAGE, 0
     for layer in vgg16.network().leaves():
         shape = layer.output_shape(shape)
         if layer.kind or "Pool" in type(layer).__name__:
@@ -138,9 +140,7 @@ def loads():
     for servers in SERVERS:
         row = {"servers": servers, "FC1 alone": max(sizes) * servers / sum(sizes)}
         for name, choose in (("round-robin", round_robin), ("greedy", greedy)):
-            owners = choose(sizes, servers)
-            largest = max(sum(size for size, owner in zip(sizes, owners) if owner == one) for one in range(servers))
-            row[name] = largest * servers / sum(sizes)
+            row[name] = np.bincount(choose(sizes, servers), sizes).max() * servers / sum(sizes)
         found.append(row)
     return found
 
@@ -163,7 +163,7 @@ def names(tables):
         "async_pairs": list(zip(DATA[::2], DATA[1::2])), "greedy_pairs": list(zip(DATA[2:], ROUND_ROBIN, strict=True)),
         "mostly": partial(times.mostly, tables), "won_of": partial(times.won_of, tables), "methods": times.METHODS,
         "calibrated": times.CALIBRATED, "torn": TORN, "connectivity": CONNECTIVITY, "star": STAR, "lacking": lacking,
-        "outputs": outputs, "printed_reduction": printed_reduction, "printed_beaten": printed_beaten,
+        "outputs": outputs, "printed_reduction": printed_reduction,
     }  # fmt: skip
 
 
@@ -194,22 +194,13 @@ class Partitions:
         return {"most": found[worst], "N": worst}
 
     def undominated(self, table, works, volumes):
-        """{N: whether no simple partition sends as little as ours and is as even}.
-
-        table: of our volumes. works, volumes: tables of the incremental partition.
-        """
+        """{N: whether no simple partition sends as little as ours and is as even}. table: of our volumes. works, volumes:
+        tables of the incremental partition."""
         balance, sent, equal = self.of(works, "max/avg"), self.of(volumes, CONNECTIVITY), self.of("5.4", CONNECTIVITY)
         return {
             n: not (sent[n] <= row[CONNECTIVITY] and balance[n] <= row["balance"]) and equal[n] > row[CONNECTIVITY]
             for n, row in self.ours(table).items()
         }
-
-    def proved(self):
-        """{N: the volume of the best coarse partition}, as far as a solver has found it."""
-        return {row["N"]: row[CONNECTIVITY] for row in self._tables["found"] if row["partition"] == "exact hypergraph"}
-
-    def size_of(self, hypergraph, what):
-        return next(row[what] for row in self._tables["hypergraphs"] if row["hypergraph"] == hypergraph)
 
     def beside(self, table):
         """Rows of an item: each number of a table of work or of communication, the thesis' and ours."""
@@ -258,18 +249,14 @@ class Partitions:
         sent = 2 * ours["volume_MiB_float32"] * images / value("volume_batch")
         return 100 * (1 - sent / (2 * (ranks - 1) * value("parameter_MB") * images / batch))
 
-    def mean_reduction(self, grain):
-        """The mean over the cases of Table 5.14."""
-        return mean(self.reduction(grain, line["N"], line["batch"]) for line in KNOWN.tables["5.14"].lines())
-
 
 def title_of(table):
-    return next(line for line in KNOWN.tables["titles"].lines() if line["table"] == table)
+    return next(line for line in KNOWN.lines("titles") if line["table"] == table)
 
 
 def lines_of(table):
     """The lines that the thesis prints; [] of a torn table."""
-    return KNOWN.tables[table].lines() if table in KNOWN.tables else []
+    return KNOWN.lines(table) if table in KNOWN.tables else []
 
 
 def cited_of(table, column, ranks):
@@ -277,8 +264,8 @@ def cited_of(table, column, ranks):
     if column is None or table not in KNOWN.tables:
         return None
     if isinstance(column, tuple):  # tables print it with one decimal
-        return RATIO(*(KNOWN.tables[table].cited(one, ranks) for one in column))
-    return KNOWN.tables[table].cited(column, ranks)
+        return ratio(*(KNOWN.cited(table, one, ranks) for one in column))
+    return KNOWN.cited(table, column, ranks)
 
 
 def theirs(table, column):
@@ -297,10 +284,8 @@ def ranks_of(ranks):
 
 
 def everywhere(holds, needed):
-    """Whether something holds for all numbers of ranks: None where some of those that are needed were not searched for.
-
-    holds: {ranks: whether}.
-    """
+    """Whether something holds for all numbers of ranks: None where some of those that are needed were not searched for. holds:
+    {ranks: whether}."""
     return False if not all(holds.values()) else True if all(n in holds for n in needed) else None
 
 
@@ -318,10 +303,8 @@ def of_text(text):
 
 
 def outputs(t):
-    """How many filters, kernels, fully connected layers and channels of the image VGG16 has by Table 5.13.
-
-    t: the function of expressions for a number of the thesis.
-    """
+    """How many filters, kernels, fully connected layers and channels of the image VGG16 has by Table 5.13. t: the function of
+    expressions for a number of the thesis."""
     layers = [line["layer"] for line in lines_of("5.13") if "POOL" not in line["layer"]]
     image, *others = [t("5.13", "output size", layer).split("x") for layer in layers]
     kernels = sum(t("5.13", "parameters", layer) for layer in layers if "CONV" in layer) // 9
@@ -330,22 +313,11 @@ def outputs(t):
 
 
 def printed_reduction(t, elements=1):
-    """The mean of how much less Table 5.14 has for the hypergraph, in %. elements: bytes of what it counts as a byte there.
-
-    t: the function of expressions for a number of the thesis.
-    """
+    """The mean of how much less Table 5.14 has for the hypergraph, in %. elements: bytes of what it counts as a byte there. t:
+    the function of expressions for a number of the thesis."""
     cases = [(line["N"], line["batch"]) for line in lines_of("5.14")]
     sent = [(t("5.14", "hypergraph, GB", *case), t("5.14", "data parallel, GB", *case)) for case in cases]
     return mean(100 * (1 - elements * ours / data) for ours, data in sent)
-
-
-def printed_beaten():
-    """The numbers of ranks for which the thesis' incremental partition is as even as its coarse one, and sends less."""
-    work, volume, their_work, their_volume = (
-        {line["N"]: line for line in lines_of(one)} for one in ("5.5", "5.6", "A.3", "A.9")
-    )
-    even = {n: line["max"] / line["mean"] <= their_work[n]["max"] / their_work[n]["mean"] for n, line in work.items()}
-    return [n for n, line in volume.items() if even[n] and line["volume"] <= their_volume[n]["volume"]]
 
 
 def columns():

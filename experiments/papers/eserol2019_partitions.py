@@ -15,24 +15,20 @@ from time import perf_counter
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import coo_array
 
 from gridgrad.nn.kernels.processor import processor
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import UserError
-from gridgrad.parallel.partitioning import chains, mt_kahypar, naive
+from gridgrad.parallel.partitioning import chains, naive
 from gridgrad.parallel.partitioning.chains import Chain, capacities
 from gridgrad.parallel.partitioning.good_partition import FINE_BLOCKS, fine_search
-from gridgrad.parallel.partitioning.network_hypergraph import of_network
+from gridgrad.parallel.partitioning.network_hypergraph import measure, of_network
 from gridgrad.parallel.plans.hypergraph import Owners
 
 BATCH = 32
 MEBI = 2**20  # elements in the "MB" of the thesis
 ITEM_BYTES = 4
 RANKS = 2, 4, 8, 16, 32, 64, 128
-CONVS = [f"conv{block}_{layer}" for block, layers in enumerate((2, 2, 3, 3, 3), 1) for layer in range(1, layers + 1)]
-DENSE = ["FC1", "FC2", "FC3"]
-LAYERS = [*CONVS, *DENSE]
 FILTERS = 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512
 WORKS = 629, 6624, 2677, 5896, 2130, 4801, 4740, 2330, 4677, 4600, 1069, 1069, 1069, 546, 84, 60
 SIDES = 224, 224, 112, 112, 56, 56, 56, 28, 28, 28, 14, 14, 14  # of the maps that a convolution makes
@@ -47,14 +43,11 @@ def melements(elements):
 
 
 def chain_of_layers(groups=1):
-    """Its layers as a `Chain`: the input, thirteen convolutions, and three fully connected layers.
-
-    groups: of neurons, into which each of the latter is divided: 1, as in the thesis, or 2, 4 or 8.
-    """
-    filters = [1, *FILTERS, *len(DENSE) * [groups]]
+    """Its layers as a `Chain`: the input, thirteen convolutions, and three fully connected layers. groups: of neurons, into
+    which each of the latter is divided: 1, as in the thesis, or 2, 4 or 8."""
+    filters = [1, *FILTERS, *len(NEURONS) * [groups]]
     outputs = [np.prod(IMAGE), *(side**2 for side in POOLED), *(neurons / groups for neurons in NEURONS[:-1]), 0]
-    works = [0, *WORKS]
-    return Chain(filters, [work / f for work, f in zip(works, filters)], melements(outputs))
+    return Chain(filters, [work / f for work, f in zip([0, *WORKS], filters)], melements(outputs))
 
 
 @lru_cache(maxsize=1)
@@ -71,10 +64,8 @@ def network():
 @lru_cache(maxsize=8)
 def model(grain="coarse", blocks=None, groups=1):
     """The NetworkHypergraph of the thesis: the input is owned by vertices, one or, in the fine grain, three; the loss is not.
-
     blocks: of filters, see `of_network`; by default each is a vertex. groups: as for `chain_of_layers`. Weights are work in
-    millionths.
-    """
+    millionths."""
     seconds = {name: work * 1e-6 for name, work in zip(layer_names(), WORKS, strict=True)}
     return of_network(network(), grain, blocks, groups, seconds, with_input=True, with_loss=False)
 
@@ -95,7 +86,7 @@ MORE_EVEN = 1.01  # a limit for 4 ranks, to see what evenness costs
 SOLVED = 2, 4  # ranks for which the best partition is proved
 DENSE_GROUPS = 8  # of neurons, where the fully connected layers are divided
 EVEN = 1.1005  # max/avg: what a partition with an imbalance of 0.1 may have, rounded as it is printed
-LOOSE = WORKS[LAYERS.index("FC1")] / (sum(WORKS) / 128)  # max/avg of 128 ranks, one of which has FC1
+LOOSE = WORKS[len(FILTERS)] / (sum(WORKS) / 128)  # max/avg of 128 ranks, one of which has FC1
 
 
 @dataclass(frozen=True)
@@ -129,21 +120,16 @@ def cases(ranks, balances, others):
     return found + [SearchCase("coarse", n, groups=DENSE_GROUPS) for n in ranks if n >= 64]
 
 
-def possible(wanted):
-    """These cases, but for fine ones where there is no partitioner."""
-    return [case for case in wanted if case.grain != "fine" or mt_kahypar.find_spec("mtkahypar")]
-
-
-def search(case, **options):
-    """What is kept of a case: its fields, the partition, and the seconds that it took. options: of `fine_search`."""
+def search(case):
+    """What is kept of a case: its fields, the partition, and the seconds that it took."""
     start = perf_counter()
     if case.grain == "fine":
         models = partial(model, "fine")
-        kept = contracted(fine_search(models, case.ranks, case.balance - 1, **options), case)
+        kept = contracted(fine_search(models, case.ranks, case.balance - 1), case)
     else:
         speeds, epsilon, chain = [1] * case.ranks, case.balance - 1, chain_of_layers(case.groups)
         if case.grain == "exact":
-            counts = solve(chain, speeds, epsilon).counts
+            counts, _ = solve(chain, speeds, epsilon)
         else:
             counts = chains.search(chain, speeds, epsilon, case.objective)
         kept = {"counts": [words(row) for row in counts[1:]]}
@@ -226,11 +212,10 @@ def costs_of(owners, grain, groups=1, best_root=True, blocks=None):
     """The Costs of Owners, on the full hypergraph. best_root: see `star`. blocks: of filters, if they are known not to be
     divided: what travels is that of the hypergraph of these blocks, which is smaller."""
     full, few, ranks = model(grain, None, groups), model(grain, blocks, groups), owners.ranks
-    traffic = few.hypergraph.traffic(few.parts(owners), ranks)
+    sent = measure(few, few.parts(owners), ranks)
     loads = full.hypergraph.part_weights(full.parts(owners), ranks) * (sum(WORKS) / full.hypergraph.weights.sum())
-    moved = traffic.sum(axis=(0, 2)) + traffic.sum(axis=(0, 1))
-    volume, most = melements([traffic.sum(), moved.max()]).tolist()
-    return Costs(loads, volume, *star(owners, best_root), int(np.count_nonzero(traffic)), most)
+    volume, most = melements([sent.volume, sent.most_moved]).tolist()
+    return Costs(loads, volume, *star(owners, best_root), sent.messages, most)
 
 
 def simple():
@@ -241,7 +226,7 @@ def simple():
         ("filter-wise incremental", naive.incremental, "coarse"),
         ("channel-wise incremental", naive.incremental, "fine"),
     ):
-        divided, most = model(grain), len(LAYERS) if method is naive.layer_wise else RANKS[-1]
+        divided, most = model(grain), len(WORKS) if method is naive.layer_wise else RANKS[-1]
         parts = [divided.owners(method(divided, n), n) for n in RANKS if n <= most]
         found[name] = [costs_of(owners, grain, best_root=False) for owners in parts]
     return found
@@ -298,72 +283,32 @@ def made_at(owners, name):
 
 # ----- the best partition, proved
 
-OPTIMAL = 0  # status of `milp`
 
-
-@dataclass(frozen=True, eq=False)
-class Exact:
-    """counts: the best partition that was found. volume: what it sends. bound: what every partition sends at least. proved:
-    whether the volume equals the bound, up to rounding, so that no partition sends less."""
-
-    counts: np.ndarray
-    volume: float
-    bound: float
-    proved: bool
-
-
-def solve(chain, speeds, epsilon=0.1, seconds=None):
-    """The partition of least volume in which no rank has more work than `capacities` says, an `Exact`.
-
-    speeds: the relative speed of each rank. seconds: how long to look for it; without it, as long as it takes.
-    Raises ValueError if there is no such partition, or none was found within this time.
-    """
+def solve(chain, speeds, epsilon=0.1):
+    """(counts of the partition of least volume in which no rank has more work than `capacities` says, the proved bound of it).
+    speeds: the relative speed of each rank. Raises ValueError if there is no such partition."""
     most = capacities(chain, speeds, epsilon)
     layers, ranks = len(chain.filters), len(most)
-    x, y, z = (np.arange(layers * ranks).reshape(layers, ranks) + kind * layers * ranks for kind in range(3))
-    program = Program(3 * layers * ranks)
+    size = layers * ranks
+    # The filters that a rank has of a layer, whether it has any, and how many of the layer before then need no sending to it:
+    # each of these is the row of coefficients that picks the variable.
+    x, y, z = np.eye(3 * size).reshape(3, layers, ranks, 3 * size)
+    rows = []  # (coefficients, the least, the most of their sum)
     for layer, filters in enumerate(chain.filters):
-        program.add([(x[layer], 1)], filters, filters)
+        rows.append((x[layer].sum(0), filters, filters))
         for r in range(ranks):
-            program.add([(x[layer, r], 1), (y[layer, r], -filters)], -np.inf, 0)
+            rows.append((x[layer, r] - filters * y[layer, r], -np.inf, 0))
             if layer:
-                program.add([(z[layer, r], 1), (x[layer - 1, r], -1)], -np.inf, 0)
-                program.add([(z[layer, r], 1), (y[layer, r], -chain.filters[layer - 1])], -np.inf, 0)
-    for r in range(ranks):
-        program.add([(x[:, r], chain.works)], -np.inf, most[r])
-    equal = np.flatnonzero(most[1:] == most[:-1])
-    for r in equal:  # of partitions that differ in the names of equal ranks alone, one is enough
-        program.add([(x[:, r], chain.works), (x[:, r + 1], -chain.works)], 0, np.inf)
-    objective = np.zeros(3 * layers * ranks)
-    objective[y[1:]] = (chain.costs * chain.filters)[:-1, None]
-    objective[z[1:]] = -chain.costs[:-1, None]
-    high = np.concatenate([np.repeat(chain.filters, ranks), np.ones(layers * ranks), np.full(layers * ranks, np.inf)])
-    whole = np.concatenate([np.ones(2 * layers * ranks), np.zeros(layers * ranks)])
-    options = {"mip_rel_gap": 0} | ({} if seconds is None else {"time_limit": seconds})
-    result = milp(objective, integrality=whole, bounds=Bounds(0, high), constraints=program.constraints(), options=options)
+                rows.append((z[layer, r] - x[layer - 1, r], -np.inf, 0))
+                rows.append((z[layer, r] - chain.filters[layer - 1] * y[layer, r], -np.inf, 0))
+    loads = np.tensordot(chain.works, x, 1)
+    rows += [(load, -np.inf, limit) for load, limit in zip(loads, most)]
+    equal = np.flatnonzero(most[1:] == most[:-1])  # of partitions that differ in the names of equal ranks alone, one is enough
+    rows += [(loads[r] - loads[r + 1], 0, np.inf) for r in equal]
+    sent = (chain.filters[:-1, None, None] * y[1:] - z[1:]).sum(1)
+    bounds = Bounds(0, np.concatenate([np.repeat(chain.filters, ranks), np.ones(size), np.full(size, np.inf)]))
+    limits, whole = LinearConstraint(*map(np.array, zip(*rows))), np.repeat([1, 1, 0], size)
+    result = milp(chain.costs[:-1] @ sent, integrality=whole, bounds=bounds, constraints=limits, options={"mip_rel_gap": 0})
     if result.x is None:
         raise ValueError(f"no partition of {layers} layers over {ranks} ranks: {result.message}")
-    counts = chain.check(np.rint(result.x[x]).astype(int))
-    return Exact(counts, chain.volume(counts), float(result.mip_dual_bound), result.status == OPTIMAL)
-
-
-class Program:
-    """The constraints of a linear program, row by row."""
-
-    def __init__(self, variables):
-        self.variables, self.entries, self.low, self.high = variables, [], [], []
-
-    def add(self, terms, low, high):
-        """low <= the sum of the terms <= high. terms: (variables, coefficients), numbers or arrays."""
-        for variables, coefficients in terms:
-            variables = np.atleast_1d(variables)
-            self.entries.append(
-                (np.full(len(variables), len(self.low)), variables, np.broadcast_to(coefficients, variables.shape))
-            )
-        self.low.append(low)
-        self.high.append(high)
-
-    def constraints(self):
-        rows, columns, values = (np.concatenate(parts) for parts in zip(*self.entries))
-        matrix = coo_array((values.astype(float), (rows, columns)), shape=(len(self.low), self.variables))
-        return LinearConstraint(matrix.tocsr(), self.low, self.high)
+    return chain.check(np.rint(result.x[:size]).reshape(layers, ranks).astype(int)), result.mip_dual_bound

@@ -3,11 +3,9 @@
 Two predictions of Table 5.15 stand beside what is printed. Both take the rate of computing from the thesis' own single
 processor, at each batch size another one.
 
-- *Calibrated*: a pipeline with 2N minibatches under way is played through in virtual time by the cost model, on a machine that
-  takes as long for a step alone as the thesis' single processor does. Layers take shares of it by their floating-point
-  operations. Each rank's link has the rate at which, in the thesis, a worker of two sends its gradients to a single server and
-  gets the parameters back, in the seconds that such a step takes beyond computing. Communication and computing overlap. The
-  hypergraph partitions are ours. Data parallelism on four workers takes the time beyond computing that it takes on two.
+- *Calibrated*: a pipeline with 2N minibatches under way is played through in virtual time by the cost model, with our
+  hypergraph partitions, on the machine that CALIBRATED describes; layers take shares of a step by their floating-point
+  operations. Communication and computing overlap.
 - *Without overlap*: everything is printed but the assumption. A minibatch takes 1/N of a step of the single processor, times
   max/avg of the printed work, and then all that the partition sends, forward and backward, over N/2 links of 10 Gbit/s
   Ethernet. The work of the hypergraph partition is that of Table A.3, since Table 5.9 is torn.
@@ -21,9 +19,8 @@ from functools import lru_cache
 from statistics import median, quantiles
 
 from gridgrad.experiments.papers import eserol2019_partitions as vgg16
-from gridgrad.experiments.papers import other_results
 from gridgrad.experiments.papers.expressions import MissingError
-from gridgrad.experiments.papers.paper import printed
+from gridgrad.experiments.papers.paper import kept, printed
 from gridgrad.experiments.papers.whole_nodes import whole_nodes
 from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.partitioning import naive
@@ -60,16 +57,12 @@ FULL = 0.9  # of the time, from which on a processor is called fully used
 
 def value(name):
     """A number of the text."""
-    return KNOWN.values[name].value
-
-
-def number(table, column, *key):
-    return KNOWN.tables[table].cited(column, *key).value
+    return KNOWN.value(name).value
 
 
 def seconds(ranks, method, batch):
     """The seconds of Table 5.15, those of `images`."""
-    return number("5.15", str(batch), ranks, method)
+    return KNOWN.number("5.15", str(batch), ranks, method)
 
 
 def images():
@@ -95,7 +88,7 @@ def rate(batch):
 def uneven(ranks, method):
     """The most work of a rank over the mean in model parallelism, as printed."""
     work = OWN[method][0]
-    return number(work, "max", ranks) / number(work, "mean", ranks)
+    return KNOWN.number(work, "max", ranks) / KNOWN.number(work, "mean", ranks)
 
 
 def shares():
@@ -108,7 +101,7 @@ def shares():
 
 def without_overlap(ranks, method, batch):
     """Predicted seconds of all images, from printed numbers alone, where nothing overlaps."""
-    volume = number(OWN[method][1], "volume", ranks)
+    volume = KNOWN.number(OWN[method][1], "volume", ranks)
     sent = 2 * volume * vgg16.MEBI * vgg16.ITEM_BYTES / value("volume_batch") * images()
     links = ranks / 2 * value("ethernet_Gb") * 1e9 / 8
     return seconds(1, SINGLE, batch) * uneven(ranks, method) / ranks + sent / links
@@ -122,15 +115,10 @@ def calibrated(batch):
     """The Machine that needs as long as the thesis' single processor for a step with this batch, with links of `rate`."""
     found = whole_nodes()
     for _ in range(ROUNDS):
-        flops = found.core["flops"] * of_single(batch, found) / alone(batch)
-        found = replace(found, core=found.core | {"flops": flops})
+        predicted = Cost(vgg16.network(), GridDescription({}, None, 1), "replicate", batch, found).seconds
+        found = replace(found, core=found.core | {"flops": found.core["flops"] * predicted / alone(batch)})
     link = found.links["network"] | {"beta": 1 / (rate(batch) * vgg16.MEBI)}
     return replace(found, name="calibrated by the thesis", links=found.links | {"network": link})
-
-
-def of_single(batch, machine):
-    """The predicted seconds of a step of one rank."""
-    return Cost(vgg16.network(), GridDescription({}, None, 1), "replicate", batch, machine).seconds
 
 
 @lru_cache
@@ -140,68 +128,44 @@ def simple(method, ranks):
     return model.owners(divide(model, ranks), ranks)
 
 
-class OneSchedule:
-    """An asynchronous pipeline whose schedule is made once, since that of a partition is the same for all batch sizes.
-
-    under_way: how many minibatches are. The rest of what it has is that of a ScheduleSpec.
-    """
-
-    def __init__(self, under_way):
-        self.named, self.schedule = parse(f"async:{under_way}"), None
-
-    def __getattr__(self, name):
-        return getattr(self.named, name)
-
-    def schedule_on(self, *arguments, **options):
-        self.schedule = self.schedule or self.named.complete(self.named.schedule_on(*arguments, **options))
-        return self.schedule
-
-    def complete(self, schedule):
-        return schedule
-
-
 @lru_cache
-def of_owners(owners, batches):
-    """{batch: what is predicted of a partition on the calibrated machine}.
-
-    That is "step", the seconds of a minibatch, "gain", how many times as long one minibatch at a time takes, and "least busy",
-    the least share of the time in which a rank is busy.
-    """
+def of_owners(owners):
+    """{batch: what is predicted of a partition on the calibrated machine}. That is "step", the seconds of a minibatch, "gain",
+    how many times as long one minibatch at a time takes, and "least busy", the least share of the time in which a rank is
+    busy."""
     asked, net, found = PlacementSpec({"model": owners.ranks}, "hypergraph", owners=owners), vgg16.network(), {}
-    pipelines = [OneSchedule(under_way) for under_way in (1, 2 * owners.ranks)]
-    for batch in batches:
+    for batch in BATCHES:
         machine = calibrated(batch)
         work = partition_work(net, asked, batch, machine, grids_of_ranks(net, asked, machine))
-        one, many = (work.step(pipeline, 1) for pipeline in pipelines)
+        one, many = (work.step(parse(f"async:{under_way}"), 1) for under_way in (1, 2 * owners.ranks))
         busy = min(rank.busy for rank in many.ranks) / many.seconds
         found[batch] = {"step": many.seconds, "gain": one.seconds / many.seconds, "least busy": busy}
     return found
 
 
-def rows(partitions, batches=BATCHES):
+def rows(partitions):
     """Table 5.15: a row for each number of it, with what is predicted; without partitions of ours nothing is calibrated.
-
-    partitions: {ranks: Owners} of the hypergraph. batches: those of which steps are predicted.
-    """
+    partitions: {ranks: Owners} of the hypergraph."""
     found = []
-    for line in KNOWN.tables["5.15"].lines():
-        steps = predicted(line["N"], line["method"], batches, partitions) if partitions else {}
+    for line in KNOWN.lines("5.15"):
+        ranks, method = line["N"], line["method"]
+        steps = predicted(ranks, method, partitions) if partitions else {}
         for batch in BATCHES:
-            row = {"N": line["N"], "method": line["method"], "batch": batch, "seconds": None, "speedup": None}
-            row["without overlap"] = without_overlap(line["N"], line["method"], batch) if line["method"] in OWN else None
-            if batch in steps:
+            row = {"N": ranks, "method": method, "batch": batch, "seconds": None, "speedup": None}
+            row["without overlap"] = without_overlap(ranks, method, batch) if method in OWN else None
+            if steps:
                 step = steps[batch]["step"]
                 row |= steps[batch] | {"seconds": step * images() / batch, "speedup": alone(batch) / step}
             found.append(row)
     return found
 
 
-def predicted(ranks, method, batches, partitions):
+def predicted(ranks, method, partitions):
     """What `of_owners` says of a method of Table 5.15; {} of those that calibrate the machine, or that have no partition."""
     if method in DATA and ranks == RANKS[1]:  # its steps take as long beyond computing as on two workers
-        return {batch: {"step": (alone(batch) + beyond(RANKS[0], method, batch)) / ranks} for batch in batches}
+        return {batch: {"step": (alone(batch) + beyond(RANKS[0], method, batch)) / ranks} for batch in BATCHES}
     owners = partitions.get(ranks) if method == HYPERGRAPH else simple(method, ranks) if method in OWN else None
-    return of_owners(owners, tuple(batches)) if owners else {}
+    return of_owners(owners) if owners else {}
 
 
 # ----- what was predicted, and what was measured on small networks
@@ -214,10 +178,8 @@ def growth(methods):
 
 
 def wins(tables, column, pairs):
-    """(in how many cases the first method of a pair is predicted to take less time, in how many both are known).
-
-    column: "seconds", where communication overlaps, or "without overlap".
-    """
+    """(in how many cases the first method of a pair is predicted to take less time, in how many both are known). column:
+    "seconds", where communication overlaps, or "without overlap"."""
     known = {(row["N"], row["method"], row["batch"]): row[column] for row in tables["5.15"]}
     known |= {(n, SINGLE, batch): seconds(1, SINGLE, batch) for n in RANKS for batch in BATCHES}
     cases = [[known.get((n, one, batch)) for one in pair] for pair in pairs for n in RANKS for batch in BATCHES]
@@ -268,8 +230,7 @@ def results_on_hosts():
         for one in content:
             if one["link"].startswith(f"{one['ranks']} hosts"):
                 rows = {(row["method"], row["batch"]): row for row in one["rows"]}
-                batches = {batch for _, batch in rows}
-                if not rows or set(rows) != {(method, b) for method in (*METHODS, *ROUND_ROBIN) for b in batches}:
+                if not rows or rows.keys() != {(method, b) for method in (*METHODS, *ROUND_ROBIN) for _, b in rows}:
                     raise ValueError("methods are missing")
                 network = one["link"].partition(", ")[2]
                 found[one["ranks"]] = Hosts(one["ranks"], one["cores"], network, one["versions"]["processor"], rows)
@@ -288,22 +249,25 @@ def of_hosts(ranks):
 
 def chosen_of(path, choose, otherwise):
     """What a function finds in the file of another program; MissingError where it finds nothing."""
-    found, why = other_results.kept(path, choose)
+    try:
+        found, why = kept(path, choose=choose), f"{path} has no such result"
+    except MissingError as missing:
+        found, why = None, missing
     if not found:
-        raise MissingError(f"{why or f'{path} has no such result'}: {otherwise}")
+        raise MissingError(f"{why}: {otherwise}")
     return found
 
 
 def hosts(ranks=2):
     """What expressions need of the result on so many hosts. surplus: bytes of all pipelines over those of their hypergraphs."""
-    one, every = of_hosts(ranks), results_on_hosts()
-    pipelines = [row for result in every.values() for row in result.rows.values() if row["bytes expected"]]
+    one, every = of_hosts(ranks), results_on_hosts().values()
+    pipelines = [row for result in every for row in result.rows.values() if row["bytes expected"]]
     return {
         "network": one.network, "processor": one.processor, "crowded": one.ranks > one.cores,
         "surplus": [row["bytes"] / row["bytes expected"] for row in pipelines],
         "bytes an image": [one.rows[HYPERGRAPH, batch]["bytes"] / batch for batch in one.batches],
         "batches": f"batches of {', '.join(map(str, one.batches))}",
-        "source": f"{HOSTS}, {' and '.join(dict.fromkeys(result.processor for result in every.values()))}",
+        "source": f"{HOSTS}, {' and '.join(dict.fromkeys(result.processor for result in every))}",
     }  # fmt: skip
 
 
@@ -321,10 +285,8 @@ def host_rows(ranks):
 
 
 def side(low, high=None):
-    """1 where a method counts as faster than another, -1 where as slower, 0 where neither.
-
-    low, high: the lower and the upper quartile of how many times as fast it is; one number where there is no spread.
-    """
+    """1 where a method counts as faster than another, -1 where as slower, 0 where neither. low, high: the lower and the upper
+    quartile of how many times as fast it is; one number where there is no spread."""
     return (low > 1 + TIE) - ((low if high is None else high) < 1 - TIE)
 
 
@@ -339,18 +301,13 @@ def on_hosts(pairs):
     "ratios": in words}."""
     found = [list(of_hosts(2).quartiles(*pair).values()) for pair in pairs]
     sides = [side(low, high) for some in found for low, _, high in some]
-    return {
-        "holds": most(sides),
-        "sides": sides,
-        "ratios": " and ".join(", ".join(f"{middle:.2f}" for _, middle, _ in some) for some in found),
-    }
+    ratios = " and ".join(", ".join(f"{middle:.2f}" for _, middle, _ in some) for some in found)
+    return {"holds": most(sides), "sides": sides, "ratios": ratios}
 
 
 def mostly(tables, pairs):
-    """Whether the first method of each pair is faster than the other in most cases, as the claims need it, with words.
-
-    What was measured decides, unless two predictions for VGG16 agree on the contrary; where nothing was, two that agree do.
-    """
+    """Whether the first method of each pair is faster than the other in most cases, as the claims need it, with words. What was
+    measured decides, unless two predictions for VGG16 agree on the contrary; where nothing was, two that agree do."""
     predicted = [wins(tables, column, pairs) for column in ("seconds", "without overlap")]
     modelled = all(one in (*OWN, SINGLE) for pair in pairs for one in pair)  # others follow from what is printed
     verdicts = {won > cases / 2 for won, cases in predicted} if modelled and all(cases for _, cases in predicted) else ()
@@ -366,12 +323,8 @@ def mostly(tables, pairs):
         reason = f"too near to each other; {reason}"
     elif agreed is not None and agreed != holds:
         holds, reason = None, f"VGG16 is predicted to differ, so {said}; {reason}"
-    return {
-        "holds": holds,
-        "kind": "kept",
-        "numbers": f"{measured['ratios']} times as fast on 2 hosts with {about['batches']}",
-        "reason": reason,
-    }
+    numbers = f"{measured['ratios']} times as fast on 2 hosts with {about['batches']}"
+    return {"holds": holds, "kind": "kept", "numbers": numbers, "reason": reason}
 
 
 def small_batches():
@@ -409,10 +362,10 @@ def convergence():
     def chosen(content):
         for result in reversed(content):
             seconds = {way["way"]: float(way["seconds"]) for way in result["ways"] if way["seconds"]}
-            if result["ranks"] == 2 and {PIPELINE, TOGETHER, ONE} <= set(seconds):
+            if result["ranks"] == 2 and {PIPELINE, TOGETHER, ONE} <= seconds.keys():
+                processor = result["versions"]["processor"]
                 about = {name: result[name] for name in ("net", "dataset", "samples")} | result["settings"]
-                return about | {"seconds": seconds, "source": f"{CONVERGENCE}, {result['versions']['processor']}",
-                                "processor": result["versions"]["processor"]}  # fmt: skip
+                return about | {"seconds": seconds, "source": f"{CONVERGENCE}, {processor}", "processor": processor}
 
     return chosen_of(CONVERGENCE, chosen, "`gridgrad launch 2 study convergence` measures it")
 
@@ -431,13 +384,9 @@ def to_target():
             target = result["settings"].get("target")
             if result["time"] == "virtual" and result["score"] == "accuracy" and target:
                 equal = {run["protocol"]: run["history"] for run in result["runs"] if run["straggler"] == 1}
-                both = [reached(equal.get(name, ()), target) for name in ("server:asp", "server:bsp")]
+                both = [next((row["seconds"] for row in equal.get(name, ()) if row["score"] >= target), None)
+                        for name in ("server:asp", "server:bsp")]  # fmt: skip
                 found += [(result["net"], *both)] if None not in both else []
         return found
 
     return chosen_of(PROTOCOLS, chosen, "`gridgrad study protocols` measures it")
-
-
-def reached(history, target):
-    """The seconds after which a run has the target, or None."""
-    return next((row["seconds"] for row in history if row["score"] >= target), None)

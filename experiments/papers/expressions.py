@@ -23,10 +23,8 @@ class MissingError(LookupError):
 
 
 class Expression:
-    """An expression, or with `is_text` a text with expressions in braces.
-
-    where: whose it is, for errors. ValueError for what can not be read, or may not run.
-    """
+    """An expression, or with `is_text` a text with expressions in braces. where: whose it is, for errors. ValueError for what
+    can not be read, or may not run."""
 
     def __init__(self, text, where, is_text=False):
         self.where = where

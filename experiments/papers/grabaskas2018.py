@@ -12,14 +12,12 @@ is run is in `grabaskas2018_lines.py`.
   layer takes over with a reduce-scatter alone.
 """
 
-from functools import lru_cache
-from math import log2
+from math import log2, prod
 
 from gridgrad.experiments.common.tables import counted
-from gridgrad.experiments.papers.cited import RATIO, Formula
+from gridgrad.experiments.papers.cited import derived, ratio
 from gridgrad.experiments.papers.expressions import MissingError
-from gridgrad.experiments.papers.grabaskas2018_lines import gathered as gathered_runs
-from gridgrad.experiments.papers.grabaskas2018_lines import known, lines, processor_of, to_measure  # noqa: F401
+from gridgrad.experiments.papers.grabaskas2018_lines import KNOWN, gathered, lines, parameters, processor_of, to_measure  # noqa: F401
 from gridgrad.experiments.papers.paper import kept
 from gridgrad.experiments.studies.usability.__main__ import KEYWORDS, QUOTES, added, measure, programs, source, statements
 from gridgrad.nn.zoo import network_names
@@ -54,19 +52,8 @@ PROGRAMS = {  # of the thesis: the table with its added lines, and our program w
 }
 OF_MODEL = {"Manual Model Parallel SGD Train()": "by_hand_model", "Auto Model Parallel SGD Train()": "model"}
 SAME = {program: mine for program, (_, mine) in PROGRAMS.items() if "Backward" in program} | OF_MODEL
-OVERHEAD = Formula(
-    "(T_P - T_1 / P) over the synchronisations of a node", lambda several, one, nodes, times: (several - one / nodes) / times
-)
-COMPLEXITY = Formula("lines of code x function calls x operands, of which each counts at least 1",
-                     lambda *factors: max(1, factors[0]) * max(1, factors[1]) * max(1, factors[2]),
-                     "Equation 3.1, section 3.3.1")  # fmt: skip
-EFFORT = Formula("(N1 + N2) log2(n1 + n2) x n1/2 x N2/n2",
-                 lambda n1, n2, N1, N2: (N1 + N2) * log2(n1 + n2) * n1 / 2 * N2 / n2, "Table 3.7, page 38")  # fmt: skip
-
-
-def gathered(results, out):
-    """What `tables` takes, of what the parts found. out: there is nothing to write there."""
-    return gathered_runs(results)
+NOT_RUN = "these lines were not run yet: `gridgrad reproduce grabaskas2018`"
+NOT_RUN_WHOLE = "these lines were not run whole yet: `gridgrad reproduce grabaskas2018 --full`"
 
 
 # ----- tables
@@ -76,12 +63,11 @@ def tables(measured=None):
     """{name: rows} of all tables, "runs" and "machine" of the measurement, where there is one."""
     runs = (measured or {}).get("runs", {})
     processor_of(runs)
-    found = {}
-    for name, refs in TABLES.items():
-        row = reading if name in READING else training
-        found[name] = [row(lines()[ref], runs) for ref in refs]
-    for line_row, pre in zip(found["Appendix C"], (reading(lines()[ref], runs) for ref in TABLES["Appendix C"])):
-        line_row.update({key: pre[key] for key in ("pre-processing, published", "pre-processing, measured")})
+    found = {name: [(reading if name in READING else training)(lines()[ref], runs) for ref in refs]
+             for name, refs in TABLES.items()}  # fmt: skip
+    for row in found["Appendix C"]:
+        pre = reading(lines()[row["ref"]], runs)
+        row.update({key: pre[key] for key in ("pre-processing, published", "pre-processing, measured")})
     return found | {key: measured[key] for key in ("machine", "runs") if runs}
 
 
@@ -89,42 +75,33 @@ def reading(line, runs):
     """A row of pre-processing: seconds and speedups."""
     times = [_of(runs, other.reading(), "seconds") for other in (line, line.single)]
     return {
-        **head(line),
-        "pre-processing, published": value(line, "pre-processing"),
-        "pre-processing, measured": times[0],
+        **head(line), "pre-processing, published": value(line, "pre-processing"), "pre-processing, measured": times[0],
         "speedup, published": value(line, "speedup of pre-processing"),
-        "speedup, measured": ratio(times[1], times[0]) if line.nodes > 1 else None,
+        "speedup, measured": times[1] / times[0] if line.nodes > 1 and None not in times else None,
         "how": how(line.reading(), runs),
-    }
+    }  # fmt: skip
 
 
 def training(line, runs):
-    """A row of training: seconds, accuracy and efficiency in percent.
-
-    The times are those of the whole run where there is one. An efficiency is that of two whole runs or of two short ones.
-    """
+    """A row of training: seconds, accuracy and efficiency in percent. The times are those of the whole run where there is one.
+    An efficiency is that of two whole runs or of two short ones."""
     whole, foreseen = line.run(whole=True), predicted(line)
     timed = whole if _of(runs, whole, "seconds") else line.run(whole=False)
     share = None if line.nodes == 1 or foreseen is None else 100 * line.single.seconds / foreseen / line.nodes
     times = pair(line, runs) if line.nodes > 1 else None
     return {
-        **head(line),
-        "s, published": line.seconds,
-        "s, measured": scaled(line, timed, runs),
-        "s, predicted": foreseen,
-        "accuracy, published": value(line, "accuracy"),
-        "accuracy, measured": _of(runs, whole, "accuracy"),
+        **head(line), "s, published": line.seconds, "s, measured": scaled(line, timed, runs), "s, predicted": foreseen,
+        "accuracy, published": value(line, "accuracy"), "accuracy, measured": _of(runs, whole, "accuracy"),
         "efficiency, published": value(line, "efficiency"),
-        "efficiency, measured": times and 100 * times[1] / times[0] / line.nodes,
-        "efficiency, predicted": share,
+        "efficiency, measured": times and 100 * times[1] / times[0] / line.nodes, "efficiency, predicted": share,
         "how": how(timed, runs) + ("" if timed.test or not _of(runs, whole, "accuracy") else ", the accuracy of a whole run"),
-    }
+    }  # fmt: skip
 
 
 def value(line, column):
     """A number that the thesis prints of a line, or None."""
     found = line.cited(column)
-    return None if found is None else found.value
+    return found and found.value
 
 
 def head(line):
@@ -142,10 +119,8 @@ def scaled(line, run, runs):
 
 
 def pair(line, runs):
-    """(measured seconds of a line, those of its single node) of two runs of a kind, the whole ones first; None if none are.
-
-    Nor are there any where ranks had to share cores.
-    """
+    """(measured seconds of a line, those of its single node) of two runs of a kind, the whole ones first; None if none are. Nor
+    are there any where ranks had to share cores."""
     for whole in (True, False):
         times = [scaled(one, one.run(whole), runs) for one in (line, line.single)]
         if None not in times and not _of(runs, line.run(whole), "oversubscribed"):
@@ -185,10 +160,6 @@ def how(run, runs):
     return words + (", oversubscribed" if runs[run.key]["oversubscribed"] else "")
 
 
-def ratio(a, b):
-    return a / b if isinstance(a, int | float) and isinstance(b, int | float) else None
-
-
 def _of(runs, run, name):
     return runs.get(run.key, {}).get(name) if run else None
 
@@ -208,16 +179,13 @@ def names(tables):
     def measured(refs, column):
         """The same of all of them; MissingError if one is not there."""
         if len(here := numbers(refs, column)) < len(refs):
-            whole = "accuracy" in column
-            raise MissingError(
-                f"these lines were not run {'whole ' * whole}yet: `gridgrad reproduce grabaskas2018{' --full' * whole}`"
-            )
+            raise MissingError(NOT_RUN_WHOLE if "accuracy" in column else NOT_RUN)
         return here
 
     def times(ref):
         """Measured seconds of a line and of its single node."""
         if (both := pair(lines()[ref], runs)) is None:
-            raise MissingError("these lines were not run yet: `gridgrad reproduce grabaskas2018`")
+            raise MissingError(NOT_RUN)
         return both
 
     return {
@@ -230,7 +198,7 @@ def names(tables):
         "lost_at_synchronisations": lambda: lost_at_synchronisations(runs), "accuracies": lambda name: accuracies(tables[name]),
         "cases": cases, "effort_of_totals": lambda program: effort_of_totals(program).value, "totals": totals,
         "equation": equation, "used": used, "memory": lambda ref, nodes: cost_of(ref, nodes).prediction.memory / 2**20,
-        "halves_of_an_all_reduce": halves_of_an_all_reduce, "size": lambda ref: size(lines()[ref].net),
+        "halves_of_an_all_reduce": halves_of_an_all_reduce, "size": lambda ref: parameters(lines()[ref].net),
         "fewer": lambda many, few: 100 * (1 - few / many),
     }  # fmt: skip
 
@@ -239,14 +207,9 @@ def as_dict(line):
     """What the thesis prints of a line."""
     names = "ref", "dataset", "device", "method", "version", "nodes", "samples", "passes", "seconds", "n", "model"
     columns = "accuracy", "accuracy loss", "efficiency", "speedup", "pre-processing", "speedup of pre-processing"
-    appendix = known().tables["Appendix D" if line.method == "model" else "Appendix C"].columns
+    appendix = KNOWN.tables["Appendix D" if line.method == "model" else "Appendix C"].columns
     own = {name: value(line, name) for name in columns if name in appendix}
     return {name: getattr(line, name) for name in names} | own | {"single": line.single.ref}
-
-
-@lru_cache
-def size(net):
-    return network_names.build(net, (32, 32, 1), 10).size
 
 
 def trainings(table):
@@ -263,7 +226,7 @@ def losses(table, found):
     pairs = {ref: (found[found[ref]["single"]].get("accuracy, measured"), found[ref].get("accuracy, measured"))
              for ref in trainings(table)}  # fmt: skip
     if not (here := {ref: one - several for ref, (one, several) in pairs.items() if None not in (one, several)}):
-        raise MissingError("these lines were not run whole yet: `gridgrad reproduce grabaskas2018 --full`")
+        raise MissingError(NOT_RUN_WHOLE)
     return here
 
 
@@ -272,7 +235,7 @@ def speedups_on_two(runs):
     two = [line for line in lines().values() if line.method != "model" and line.nodes == 2]
     times = {line.run(whole=True): pair(line, runs) for line in two}
     if not (found := [both[1] / both[0] for both in times.values() if both]):
-        raise MissingError("these lines were not run yet: `gridgrad reproduce grabaskas2018`")
+        raise MissingError(NOT_RUN)
     return found
 
 
@@ -282,7 +245,7 @@ def twins():
     manual = {of(line): line for line in lines().values() if line.version == "manual"}
     pairs = [(line, manual[of(line)]) for line in lines().values() if line.version == "auto" and of(line) in manual]
     return [{"label": f"{auto.ref} and {other.ref}, {auto.dataset} {auto.method}, {auto.nodes} nodes, n {auto.n}",
-             "printed": RATIO(auto.cited("seconds"), other.cited("seconds")), "ratio": auto.seconds / other.seconds}
+             "printed": ratio(auto.cited("seconds"), other.cited("seconds")), "ratio": auto.seconds / other.seconds}
             for auto, other in pairs]  # fmt: skip
 
 
@@ -294,17 +257,25 @@ def synchronisations(line):
 def overhead(ref):
     """The seconds that each synchronisation of a line of data parallelism costs, a Cited."""
     line = lines()[ref]
-    return OVERHEAD(line.cited("seconds"), line.single.cited("seconds"), line.nodes, synchronisations(line))
+    return derived(
+        "(T_P - T_1 / P) over the synchronisations of a node", lambda several, one: lost(line, several, one),
+        line.cited("seconds"), line.single.cited("seconds"),
+    )  # fmt: skip
+
+
+def lost(line, several, one):
+    """The seconds lost at each synchronisation of a line. several, one: seconds on its nodes, and on a single one."""
+    return (several - one / line.nodes) / synchronisations(line)
 
 
 def lost_at_synchronisations(runs):
     """Rows of the automated lines on 2 nodes and n = 100: seconds lost at each synchronisation."""
     for line in lines().values():
         if (line.version, line.nodes, line.n) == ("auto", 2, 100):
-            times, many = pair(line, runs), synchronisations(line)
-            words = f"{line.ref} {line.dataset} {line.method}, {many:,} synchronisations"
-            yield {"label": words, "printed": overhead(line.ref),
-                   "measured": times and (times[0] - times[1] / line.nodes) / many, "predicted": step_of(line)[1]}  # fmt: skip
+            times, many = pair(line, runs), f"{synchronisations(line):,} synchronisations"
+            yield {"label": f"{line.ref} {line.dataset} {line.method}, {many}",
+                   "printed": overhead(line.ref), "measured": times and lost(line, *times),
+                   "predicted": step_of(line)[1]}  # fmt: skip
 
 
 def label(row):
@@ -362,9 +333,7 @@ def halves_of_an_all_reduce(ref):
 
 def cases(is_of_thesis=True):
     """Cases of the study of automated against manual parallelism: by version the ratio of seconds to that by hand.
-
-    is_of_thesis: only those with networks of the thesis whose ranks did not share cores.
-    """
+    is_of_thesis: only those with networks of the thesis whose ranks did not share cores."""
     path, found = "results/automation.json", []
     for report in kept(path):
         for row in report["rows"]:
@@ -386,7 +355,7 @@ def cases(is_of_thesis=True):
 
 def lua(table):
     """The statements of the code that a table of the thesis prints."""
-    return statements("".join(f"{row['code']}\n" for row in known().tables[table].lines()))
+    return statements("".join(f"{row['code']}\n" for row in KNOWN.lines(table)))
 
 
 def calls(chosen, keywords):
@@ -403,27 +372,36 @@ def equation():
     for program, (table, ours) in PROGRAMS.items():
         text, serial = programs()[ours]
         chosen = added(text, source(serial))
-        theirs = COMPLEXITY(
-            len(known().tables[table].rows), calls(lua(table), LUA), known().tables["totals"].cited("N2", program)
-        )
-        mine = COMPLEXITY.value(len(chosen), calls(chosen, KEYWORDS), measure(chosen).N2)
+        theirs = derived(
+            "lines of code x function calls x operands, of which each counts at least 1", complexity,
+            len(KNOWN.tables[table].rows), calls(lua(table), LUA), KNOWN.cited("totals", "N2", program),
+            place="Equation 3.1, section 3.3.1",
+        )  # fmt: skip
+        mine = complexity(len(chosen), calls(chosen, KEYWORDS), measure(chosen).N2)
         yield {"label": f"{program}, Table {table} (here {ours})", "printed": theirs, "measured": mine}
+
+
+def complexity(*factors):
+    return prod(max(1, factor) for factor in factors)
 
 
 def effort_of_totals(program):
     """Halstead's effort that follows from the totals that the thesis prints for a program, a Cited."""
-    return EFFORT(*(known().tables["totals"].cited(name, program) for name in ("n1", "n2", "N1", "N2")))
+    return derived(
+        "(N1 + N2) log2(n1 + n2) x n1/2 x N2/n2", lambda n1, n2, N1, N2: (N1 + N2) * log2(n1 + n2) * n1 / 2 * N2 / n2,
+        *(KNOWN.cited("totals", name, program) for name in ("n1", "n2", "N1", "N2")), place="Table 3.7, page 38",
+    )  # fmt: skip
 
 
 def totals():
     """Rows of Tables 4.9 to 4.12: printed totals, the effort that follows from them, and the totals that our rules count."""
     for program, (table, _) in PROGRAMS.items():
-        ours, theirs = measure(lua(table), LUA), known().tables
+        ours = measure(lua(table), LUA)
         for name in ("n1", "n2", "N1", "N2"):
-            cited = theirs["totals"].cited(name, program)
+            cited = KNOWN.cited("totals", name, program)
             yield {"label": f"Table {table}: {name}", "printed": cited, "measured": getattr(ours, name)}
         yield {"label": f"Table {table}: effort", "printed": effort_of_totals(program), "measured": ours.effort}
-        yield {"label": f"Table {table}: effort printed in Table 4.13", "printed": theirs["4.13"].cited("effort", program)}
+        yield {"label": f"Table {table}: effort printed in Table 4.13", "printed": KNOWN.cited("4.13", "effort", program)}
 
 
 def used(table, columns):
@@ -432,9 +410,9 @@ def used(table, columns):
         ours = kept("results/usability.json", "programs")
     except MissingError:
         ours = {}
-    for row in known().tables[table].lines():
+    for row in KNOWN.lines(table):
         mine = SAME.get(row["program"], "")
         for column, own in columns.items():
             words = f"{row['program']}{f' (here {mine})' if mine in ours else ''}: {column}"
-            cited = known().tables[table].cited(column, row["program"])
+            cited = KNOWN.cited(table, column, row["program"])
             yield {"label": words, "printed": cited, "measured": ours.get(mine, {}).get(own)}

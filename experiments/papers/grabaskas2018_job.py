@@ -46,12 +46,8 @@ def main():
     add("--net", help=network_names.HELP)
     add("--samples", type=whole(1), help="use only so many training samples, the first ones; default all")
     add("--passes", type=whole(1), default=1, help="number of passes over these samples")
-    add(
-        "--batch-size",
-        type=whole(1),
-        default=1,
-        help="samples in the global minibatch, or with --period in the minibatch of a worker",
-    )
+    words = "samples in the global minibatch, or with --period in the minibatch of a worker"
+    add("--batch-size", type=whole(1), default=1, help=words)
     add("--period", type=whole(1), help="local SGD: average the workers after each of them has seen so many samples")
     add_grid(parser)
     add("--plan", default="fewest-bytes", help="see train --help")
@@ -88,10 +84,8 @@ def load(args):
         data = datasets.load(args.dataset, args.data_dir)
     if args.dataset != "mnist":
         return data
-    margins = ((0, 0), (2, 2), (2, 2), (0, 0))
-    return replace(
-        data, **{half: replace(p, x=np.pad(p.x, margins)) for half, p in (("train", data.train), ("test", data.test))}
-    )
+    padded = lambda part: replace(part, x=np.pad(part.x, ((0, 0), (2, 2), (2, 2), (0, 0))))  # noqa: E731
+    return replace(data, train=padded(data.train), test=padded(data.test))
 
 
 def train(args, comm):

@@ -7,16 +7,17 @@ has two runs: a whole one, which also has the accuracy, and a short one, from wh
 import os
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache, partial
+from operator import attrgetter
 
 from gridgrad import datasets
 from gridgrad.experiments.common.options import user_input
-from gridgrad.experiments.common.programs import as_module
-from gridgrad.experiments.launching.start_ranks import mpiexec, printed_json, slots
+from gridgrad.experiments.launching.start_ranks import slots
 from gridgrad.experiments.papers.cited import NOT_PRINTED
-from gridgrad.experiments.papers.paper import printed as read_paper
-from gridgrad.experiments.papers.parts import LONG, SHORT, PaperPart
+from gridgrad.experiments.papers.paper import printed
+from gridgrad.experiments.papers.parts import LONG, SHORT, PaperPart, run_job
 from gridgrad.nn.zoo import network_names
 
+KNOWN = printed("grabaskas2018")
 CNNS = {"mnist": "mnist-cnn", "cifar10": "cifar-cnn"}
 PLANS = {  # section 3.2.2: a layer is split by its inputs; every node computes all of the others
     "MLP2": "in,in",
@@ -71,21 +72,16 @@ class GrabaskasRun:
 
     def start(self, data_dir):
         """Start the job; returns what it printed and whether ranks had to share cores."""
-        arguments = as_module("papers.grabaskas2018_job")
-        for name, value in (asdict(self) | {"data_dir": data_dir}).items():
-            if value and name != "nodes":
-                arguments += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-        printed = printed_json(mpiexec(self.nodes, arguments, TIMEOUT), f"the run {self.key}")
-        return printed | {"oversubscribed": self.nodes > slots()}
+        options = {name: value or None for name, value in asdict(self).items() if name != "nodes"}
+        found = run_job("grabaskas2018_job", self.nodes, TIMEOUT, f"the run {self.key}", data_dir=data_dir, **options)
+        return found | {"oversubscribed": self.nodes > slots()}
 
 
 @dataclass(frozen=True)
 class AppendixLine:
     """A line of an appendix. method: "Train()", "Backward()" or "model". n: samples of a node between synchronisations.
-
     seconds: as printed, or the words that are printed instead. passes: over the samples. widths: of FLS, SLS and TLS, the
-    inputs of the dense layers.
-    """
+    inputs of the dense layers."""
 
     ref: str
     dataset: str
@@ -104,7 +100,7 @@ class AppendixLine:
     def cited(self, column, place=""):
         """The Cited of a column of the appendix, None where it prints nothing. place: of the table that repeats the line."""
         appendix = "Appendix D" if self.method == "model" else "Appendix C"
-        found = known().tables[appendix].cited(column, self.ref)
+        found = KNOWN.cited(appendix, column, self.ref)
         return replace(found, place=f"{place}; {appendix}") if found and place else found
 
     @property
@@ -133,33 +129,21 @@ class AppendixLine:
         else:
             part = min(STEPS[self.method], max(12, int(WORK / parameters(self.net))))
             options = {"grid": self.grid, "plan": self.plan}
-        taken = (
+        options |= (
             {"samples": self.samples, "passes": self.passes, "test": True} if whole else {"samples": min(self.samples, part)}
         )
-        return GrabaskasRun(self.dataset, self.nodes, net=self.net, **taken, **options)
+        return GrabaskasRun(self.dataset, self.nodes, net=self.net, **options)
 
     @cached_property
     def single(self):
         """The line of a single node that it is compared with."""
-        return next(other for other in lines().values() if other.is_single_of(self))
+        same = attrgetter("dataset", "device", "method", "samples", "net", "n")
+        return next(other for other in lines().values() if other.nodes == 1 and same(other) == same(self))
 
     def reading(self):
         """The GrabaskasRun that times pre-processing, None where only a part of the data is used."""
-        all_of = int(known().values[f"{self.dataset.removesuffix('10')}_samples"].value)
+        all_of = int(KNOWN.values[f"{self.dataset.removesuffix('10')}_samples"].value)
         return GrabaskasRun(self.dataset, self.nodes, all_of, read=True) if self.samples == all_of else None
-
-    def is_single_of(self, other):
-        """Whether this is the single-node line that another one is compared with."""
-        same = all(
-            getattr(self, name) == getattr(other, name) for name in ("dataset", "device", "method", "samples", "net", "n")
-        )
-        return self.nodes == 1 and same
-
-
-@lru_cache
-def known():
-    """What the thesis prints, a Published."""
-    return read_paper("grabaskas2018")
 
 
 @lru_cache
@@ -170,36 +154,27 @@ def parameters(net):
 @lru_cache
 def lines():
     """{reference: AppendixLine} of both appendices."""
-    tables, values, found = known().tables, known().values, {}
-    for row in tables["Appendix C"].lines():
+    found = {}
+    for row in KNOWN.lines("Appendix C"):
         data = row["dataset"]
-        whole, passes = (int(values[f"{data.removesuffix('10')}_{name}"].value) for name in ("samples", "passes"))
-        part = tables["4.17"].cited("samples", row["ref"])
+        whole, passes = (int(KNOWN.values[f"{data.removesuffix('10')}_{name}"].value) for name in ("samples", "passes"))
+        part = KNOWN.cited("4.17", "samples", row["ref"])
         common = {name: row[name] for name in ("ref", "dataset", "device", "method", "version", "nodes", "seconds", "n")}
         found[row["ref"]] = AppendixLine(**common, samples=part.value if part else whole, passes=passes, net=CNNS[data])
-    for row in tables["Appendix D"].lines():
+    for row in KNOWN.lines("Appendix D"):
         widths = tuple(row[name] for name in ("FLS", "SLS", "TLS"))
         hidden = [str(width) for width in widths[1:] if width != NOT_PRINTED]
         net = CNNS["mnist"] if row["model"] == "CNN" else f"mlp:{','.join(hidden)},tanh"
         common = {name: row[name] for name in ("ref", "device", "nodes", "samples", "seconds", "model")}
-        version = "auto" if row["nodes"] > 1 else "single"
+        common |= {"dataset": "mnist", "method": "model", "version": "auto" if row["nodes"] > 1 else "single"}
         # Of Appendix D the thesis does not say how many passes: one.
-        found[row["ref"]] = AppendixLine(
-            **common, dataset="mnist", method="model", version=version, passes=1, net=net, widths=widths
-        )
+        found[row["ref"]] = AppendixLine(**common, passes=1, net=net, widths=widths)
     return found
 
 
-def runs(ranks, full=False):
-    """The GrabaskasRuns for all lines on these numbers of nodes, each once: of every line a whole one if `full`.
-
-    Otherwise most lines have a short one, and then their single node has one too, so that two of a kind are compared.
-    """
-    return runs_of([line for line in lines().values() if line.nodes in ranks], full)
-
-
 def runs_of(some, full=False):
-    """The GrabaskasRuns for some lines, each once, see `runs`."""
+    """The GrabaskasRuns for some lines, each once: of every line a whole one if `full`. Otherwise most lines have a short one,
+    and then their single node has one too, so that two of a kind are compared."""
     in_full, found = [lines()[ref].run(whole=True) for ref in WHOLE], []
     for line in some:
         whole = full or line.run(whole=True) in in_full
@@ -208,22 +183,18 @@ def runs_of(some, full=False):
 
 
 def to_measure(size, ranks, data_dir):
-    """The GrabaskasRuns as Parts, see `runs`; a short measurement has those of SHORT_LINES."""
+    """The GrabaskasRuns as Parts, see `runs_of`; a short measurement has those of SHORT_LINES."""
     with user_input():
         for name in CNNS:
             datasets.prepare(name, data_dir)
-    if size == SHORT:
-        wanted = runs_of([lines()[ref] for ref in SHORT_LINES if lines()[ref].nodes in ranks])
-    else:
-        wanted = runs(ranks, full=size == LONG)
+    some = [lines()[ref] for ref in (SHORT_LINES if size == SHORT else lines()) if lines()[ref].nodes in ranks]
+    wanted = runs_of(some, full=size == LONG)
     return [PaperPart(run.key, partial(run.start, data_dir), run.seconds, asdict(run)) for run in wanted]
 
 
-def gathered(results):
-    """What the tables take, of what the runs printed: {"runs": {key: what it printed}, "machine": words}.
-
-    ValueError if they are of several processors.
-    """
+def gathered(results, out):
+    """What the tables take, of what the runs printed: {"runs": {key: what it printed}, "machine": words}. ValueError if they
+    are of several processors. out: there is nothing to write there."""
     launcher = os.environ.get("MPIEXEC", "")
     machine = f"{slots()} cores of {processor_of(results)}" + (f", started by `{launcher}`" if launcher else "")
     return {"runs": results, "machine": machine}

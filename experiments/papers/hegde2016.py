@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 from functools import partial
+from itertools import product
 from math import ceil, log, log2
 from statistics import mean, median, quantiles
 
@@ -21,13 +22,13 @@ import numpy as np
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.tables import cell, counted
-from gridgrad.experiments.launching.start_ranks import cores, mpiexec, printed_json
+from gridgrad.experiments.launching.start_ranks import cores
 from gridgrad.experiments.papers import hegde2016_costs as costs
 from gridgrad.experiments.papers.expressions import MissingError
 from gridgrad.experiments.papers.hegde2016_costs import MIB, MILLION, WORKERS
 from gridgrad.experiments.papers.hegde2016_job import KERNEL, KERNELS, REPEATS, SIZE, STRIDE
-from gridgrad.experiments.papers.paper import kept, source
-from gridgrad.experiments.papers.parts import SHORT, PaperPart
+from gridgrad.experiments.papers.paper import groups, kept, source
+from gridgrad.experiments.papers.parts import SHORT, PaperPart, run_job
 from gridgrad.nn import device, network_summary
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.own_process import end_with_parent
@@ -51,13 +52,14 @@ NO_GPU = "no GPU was at hand"
 
 def to_measure(size, ranks, data_dir):
     """The experiments as Parts: what else the machine does, processes that time layers, and jobs that count."""
-    sides = [("cpu", threads) for threads in thread_counts(len(cores()))] + [("gpu", 1)] * bool(device.gpus())
+    most, settings = len(cores()), {"convolution": [CHANNELS, BATCH_SIZES], "dense": [SAMPLES, SIZES]}
+    threads = sorted({2**k for k in range(most.bit_length())} | {most})
+    sides = [("cpu", count) for count in threads] + [("gpu", 1)] * bool(device.gpus())
     found = [PaperPart(BUSY, report.busy_cores, 1, {})]
     for number in range(SHORT_ROUNDS if size == SHORT else ROUNDS):
-        for kind, threads in sides:
-            settings = {"convolution": [CHANNELS, BATCH_SIZES], "dense": [SAMPLES, SIZES]}
-            run = partial(times, kind, threads)
-            found.append(PaperPart(f"{kind} {threads}, round {number}", run, PROCESS_SECONDS, settings))
+        for side in sides:
+            words = f"{' '.join(map(str, side))}, round {number}"
+            found.append(PaperPart(words, partial(times, *side), PROCESS_SECONDS, settings))
     jobs = [PaperPart(f"count {k}", partial(count, k), JOB_SECONDS, {"samples": costs.SAMPLES}) for k in WORKERS]
     return found + jobs
 
@@ -77,11 +79,6 @@ def gathered(results, out):
     for layer in ("convolution", "dense"):
         measured[layer] = joined(measured[layer])
     return measured if results else {}
-
-
-def thread_counts(most):
-    """1, 2, 4, .. and `most`."""
-    return sorted({2**k for k in range(most.bit_length())} | {most})
 
 
 def times(kind, threads):
@@ -107,17 +104,16 @@ def times(kind, threads):
 
 def count(k):
     """Run all algorithms on k workers: rows as `hegde2016_count.py` prints them."""
-    words = [*as_module("papers.hegde2016_count"), "--samples", str(costs.SAMPLES)]
-    return printed_json(mpiexec(k, words, TIMEOUT), f"papers.hegde2016_count on {k} ranks")
+    return run_job("hegde2016_count", k, TIMEOUT, f"papers.hegde2016_count on {k} ranks", samples=costs.SAMPLES)
 
 
 def joined(rows):
     """Rows that differ in "seconds" alone as one, with all their seconds."""
-    found = {}
-    for row in rows:
-        settings = tuple((name, value) for name, value in row.items() if name != "seconds")
-        found.setdefault(settings, []).extend(row["seconds"])
-    return [dict(settings) | {"seconds": seconds} for settings, seconds in found.items()]
+    names = [name for row in rows[:1] for name in row if name != "seconds"]
+    return [
+        dict(zip(names, settings)) | {"seconds": [seconds for row in some for seconds in row["seconds"]]}
+        for settings, some in groups(rows, *names).items()
+    ]
 
 
 # ----- tables
@@ -127,6 +123,7 @@ def tables(measured=None):
     """{name: rows} of all tables, and the measurement itself, where there is one."""
     measured = measured or {}
     convolution, dense, of_jobs = (measured.get(name, []) for name in ("convolution", "dense", "counted"))
+    sent, computed = cost_rows(of_jobs)
     return {
         "convolution_slopes": convolution_slopes(convolution),
         "dense_fits": dense_fits(dense),
@@ -134,30 +131,20 @@ def tables(measured=None):
         "dense_times": [timing(row, "n", row["n"] ** 2) for row in dense],
         "convolution_speedups": speedups(convolution),
         "dense_speedups": speedups(dense),
-        "costs": sent_rows(of_jobs),
-        "computations": computed_rows(of_jobs),
+        "costs": sent,
+        "computations": computed,
         "limits": costs.limits(),
     } | {name: measured[name] for name in ("busy_cores", "versions", "convolution", "dense", "counted") if name in measured}
 
 
 def timing(row, size, work):
-    """The mean, median and spread of a row in ms, and the median for an image or for an element of a matrix.
-
-    size: the column that says how large the layer is. work: how many images or elements there are.
-    """
+    """The mean, median and spread of a row in ms, and the median for an image or for an element of a matrix. size: the column
+    that says how large the layer is. work: how many images or elements there are."""
     ms = [1e3 * seconds for seconds in row["seconds"]]
     unit, many = {"batch": ("ms_an_image", 1), "n": ("ns_an_element", 1e6)}[size]
     about = {name: value for name, value in row.items() if name != "seconds"} | {"timings": len(ms)}
     spread = {"mean_ms": mean(ms), "median_ms": median(ms), "min_ms": min(ms), "max_ms": max(ms)}
     return about | spread | {unit: many * median(ms) / work}
-
-
-def groups(rows, *names):
-    """{values of these columns: rows}."""
-    found = {}
-    for row in rows:
-        found.setdefault(tuple(row[name] for name in names), []).append(row)
-    return found
 
 
 def convolution_slopes(rows):
@@ -180,10 +167,8 @@ def line(x, y):
 
 
 def dense_fits(rows):
-    """Powers of n through the median times of the fully connected layers: of all n, and of the large ones.
-
-    ns_an_element: the factor of the power that fits best if its exponent is 2. Each sample takes 2 n^2 operations.
-    """
+    """Powers of n through the median times of the fully connected layers: of all n, and of the large ones. ns_an_element: the
+    factor of the power that fits best if its exponent is 2. Each sample takes 2 n^2 operations."""
     found = []
     for (name, batch), mine in groups(rows, "device", "batch").items():
         for what, some in (("all n", mine), (f"n >= {LARGE}", [row for row in mine if row["n"] >= LARGE])):
@@ -212,36 +197,25 @@ def speedups(rows):
     return found
 
 
-def predicted_and_counted(of_jobs):
-    """(algorithm, k, what `costs.predicted` returns, the row that was counted or None) of all rows of a table."""
-    known = {(row["algorithm"], row["k"]): row for row in of_jobs}
-    return [(name, k, costs.predicted(name, k), known.get((name, k))) for name in costs.TERMS for k in WORKERS]
-
-
-def sent_rows(of_jobs):
-    """What is sent: a row for each algorithm and number of workers. of_jobs: what `count` returned for each k."""
-    found = []
-    for algorithm, k, (total, most, messages, _), here in predicted_and_counted(of_jobs):
-        found.append({
+def cost_rows(of_jobs):
+    """What is sent, and what is computed beside the gradients: for both a row for each algorithm and number of workers.
+    of_jobs: what `count` returned for each k."""
+    known, sent, computed = {(row["algorithm"], row["k"]): row for row in of_jobs}, [], []
+    for algorithm, k in product(costs.TERMS, WORKERS):
+        (total, most, messages, operations), here = costs.predicted(algorithm, k), known.get((algorithm, k))
+        sent.append({
             "algorithm": algorithm, "k": k, "its terms, *predicted* MiB": costs.terms(algorithm, k),
             "all workers, *predicted* MiB": total / MIB, "counted MiB": here and here["bytes"] / MIB,
             "busiest, *predicted* MiB": most / MIB, "busiest, counted MiB": here and here["most_bytes"] / MIB,
             "its messages, *predicted*": messages, "its messages, counted": here and here["most_messages"],
         })  # fmt: skip
-    return found
-
-
-def computed_rows(of_jobs):
-    """What is computed beside the gradients: a row for each algorithm and number of workers."""
-    found = []
-    for algorithm, k, (*_, operations), here in predicted_and_counted(of_jobs):
         if algorithm in costs.WORK:
             done = here and here.get("most_operations")
-            found.append({
+            computed.append({
                 "algorithm": algorithm, "k": k, "its terms, *predicted* millions": costs.work(algorithm, k),
                 "operations, *predicted* millions": operations / MILLION, "counted millions": done and done / MILLION,
             })  # fmt: skip
-    return found
+    return sent, computed
 
 
 # ----- what expressions of hegde2016.toml name
@@ -263,7 +237,7 @@ def names(tables):
         "criterion": f"up to {SAME} times as much on {WORKERS[-1]} workers as on {WORKERS[-2]} counts as no higher order",
         "comparisons_a_sample": lambda: {k: costs.comparisons(k, DRAWS) / (k * DRAWS) for k in WORKERS},
         "share_of_convolutions": share_of_convolutions, "on_sorted": on_sorted, "seconds_of_ways": seconds_of_ways,
-        "model_over_data": model_over_data, "slower_by_a_straggler": slower_by_a_straggler, "timed": timed, "limit": limit,
+        "timed": timed, "limit": limit,
         "threads": threads, "threads_on": threads_on,
     }  # fmt: skip
 
@@ -302,8 +276,7 @@ class Layers:
     def slopes(self, is_needed=False):
         """The rows of the slopes, those of a GPU's greyscale images left to a row of their own."""
         rows = self._rows("convolution_slopes") if is_needed else self._tables["convolution_slopes"]
-        first = next((row["device"] for row in rows), "")
-        shown = [row | {"first": (row["device"], row["channels"]) == (first, 1)} for row in rows if row["R2"] is not None]
+        shown = [row | {"first": (row["device"], row["channels"]) == (rows[0]["device"], 1)} for row in rows]
         return shown if is_needed else [row for row in shown if (row["device"], row["channels"]) != (self.gpu, 1)]
 
     def of_one_vector(self):
@@ -387,19 +360,6 @@ def seconds_of_ways():
     path = "results/convergence.json"
     first = next(one for one in kept(path) if one["dataset"] == "cifar10" and one["settings"]["target"] == 65)
     return {way["way"]: way["seconds"] for way in first["ways"]} | {"source": source(path, first)}
-
-
-def model_over_data(study):
-    """{batch size: the seconds of a step with all ranks along `batch` over those with all along `model`}."""
-    seconds = {(row["grid"], row["batch_size"]): row["seconds"]["median"] for row in study["rows"]}
-    ranks, sizes = study["ranks"], sorted({size for _, size in seconds})
-    return {size: seconds[f"batch={ranks},model=1", size] / seconds[f"batch=1,model={ranks}", size] for size in sizes}
-
-
-def slower_by_a_straggler(one):
-    """{protocol: the seconds of a step beside a slow worker over those without}."""
-    seconds = {(run["protocol"], run["straggler"] > 1): run["seconds"]["median"] for run in one["runs"]}
-    return {name: seconds[name, True] / seconds[name, False] for name in ("sync", "server:asp", "downpour:4:4")}
 
 
 def timed(net):

@@ -18,7 +18,7 @@ import heapq
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial, total_ordering
+from functools import partial
 from itertools import chain
 from math import ceil, lcm, log2, prod
 from typing import NamedTuple
@@ -48,10 +48,8 @@ SHUFFLE, EXCHANGE, PARALLEL, ADMM, DOWNPOUR = "ShuffleSGD", "exchange of halves"
 ARRAYS = 3  # that travel where samples move: inputs, targets and indices
 UPDATE = 4  # additions and multiplications for each parameter, of an update with momentum
 TERMS = {  # of what is sent: words, and functions of what `setting` returns
-    SHUFFLE: (
-        "D + 2 d k log2 k in MiB: the samples, and d drawn ones to the first worker and back",
-        lambda s: (s["D"] + 2 * s["d"] * s["k"] * log2(s["k"])) / MIB,
-    ),
+    SHUFFLE: ("D + 2 d k log2 k in MiB: the samples, and d drawn ones to the first worker and back",
+              lambda s: (s["D"] + 2 * s["d"] * s["k"] * log2(s["k"])) / MIB),
     EXCHANGE: ("k N = D in MiB, of one round", lambda s: s["D"] / MIB),
     PARALLEL: ("k p in MiB", lambda s: s["k"] * s["p"] / MIB),
     ADMM: ("k p log(1/eps) in MiB; log(1/eps) are the steps of a worker", lambda s: s["k"] * s["p"] * s["steps"] / MIB),
@@ -59,27 +57,17 @@ TERMS = {  # of what is sent: words, and functions of what `setting` returns
 }  # fmt: skip
 WORK = {  # of what is computed
     SHUFFLE: ("k d in millions", lambda s: s["k"] * DRAWS / MILLION),
-    PARALLEL: (
-        "p log2 k + p log(1/eps) in millions, on one processor (q = 1)",
-        lambda s: s["elements"] * (log2(s["k"]) + s["steps"]) / MILLION,
-    ),
-    ADMM: (
-        "(p log2 k + p) log(1/eps) in millions",
-        lambda s: s["elements"] * (log2(s["k"]) + 1) * s["steps"] / MILLION,
-    ),
-    DOWNPOUR: (
-        "(p log2 k + p) log(1/eps) in millions, as ADMM SGD",
-        lambda s: s["elements"] * (log2(s["k"]) + 1) * s["steps"] / MILLION,
-    ),
+    PARALLEL: ("p log2 k + p log(1/eps) in millions, on one processor (q = 1)",
+               lambda s: s["elements"] * (log2(s["k"]) + s["steps"]) / MILLION),
+    ADMM: ("(p log2 k + p) log(1/eps) in millions", lambda s: s["elements"] * (log2(s["k"]) + 1) * s["steps"] / MILLION),
+    DOWNPOUR: ("(p log2 k + p) log(1/eps) in millions, as ADMM SGD", lambda s: WORK[ADMM][1](s)),
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm of the paper that is an update protocol here.
-
-    text: names the protocol, as for `--protocol`. name, values: what `cost` is called with. steps: of an epoch.
-    """
+    """An algorithm of the paper that is an update protocol here. text: names the protocol, as for `--protocol`. name, values:
+    what `cost` is called with. steps: of an epoch."""
 
     text: str
     name: str
@@ -175,16 +163,15 @@ class Costs:
     """What was counted of each algorithm on k workers, by k; what was predicted, where an algorithm was not counted."""
 
     def __init__(self, tables):
-        self._lines = {(line["algorithm"], line["k"]): line for line in tables["costs"]}
-        for line in tables["computations"]:
-            self._lines[line["algorithm"], line["k"]] = line | self._lines[line["algorithm"], line["k"]]
+        self._rows = [*tables["costs"], *tables["computations"]]
 
-    def _of(self, algorithm, counted, predicted):
-        lines = {k: line for (name, k), line in self._lines.items() if name == algorithm}
-        return {k: line[counted if self._is_counted(algorithm) else predicted] for k, line in lines.items()}
+    def _of(self, algorithm, *columns):
+        """{k: a number}: in the first of two columns, that of counted ones, or in the second."""
+        column = columns[not self._is_counted(algorithm)]
+        return {row["k"]: row[column] for row in self._rows if row["algorithm"] == algorithm and column in row}
 
     def _is_counted(self, algorithm):
-        return all(line["counted MiB"] is not None for (name, _), line in self._lines.items() if name == algorithm)
+        return all(row.get("counted MiB", 0) is not None for row in self._rows if row["algorithm"] == algorithm)
 
     def sent(self, algorithm):
         """MiB of all workers."""
@@ -212,18 +199,11 @@ def comparisons(k, draws):
     """How many comparisons a merge of k sorted lists of so many different numbers takes, with a heap."""
     count = 0
 
-    @total_ordering
-    class Label:
-        def __init__(self, value):
-            self.value = value
-
-        def __eq__(self, other):
-            return self.value == other.value
-
+    class Label(int):
         def __lt__(self, other):
             nonlocal count
             count += 1
-            return self.value < other.value
+            return int(self) < int(other)
 
     order = permutation(0, 0, k * draws, "labels")
     lists = [[Label(value) for value in sorted(order[start::k].tolist())] for start in range(k)]
@@ -309,12 +289,9 @@ TRAFFIC = {
 
 @dataclass(frozen=True)
 class Case:
-    """The workers whose step is predicted, and their network.
-
-    shapes: of all parameters. workers: W. machine: a Machine; the workers are consecutive ranks. compute: T, in seconds.
-    owners: where there is a server, the worker that serves each parameter; by default the first one serves all.
-    itemsize: bytes of a number.
-    """
+    """The workers whose step is predicted, and their network. shapes: of all parameters. workers: W. machine: a Machine; the
+    workers are consecutive ranks. compute: T, in seconds. owners: where there is a server, the worker that serves each
+    parameter; by default the first one serves all. itemsize: bytes of a number."""
 
     shapes: tuple
     workers: int
@@ -345,10 +322,9 @@ class Case:
 
     def links(self, messages, end):
         """For each rank, the seconds in a step of its messages in a round. end: those that it "sender" or "receiver" of."""
-        elements, counts = Counter(), Counter()
+        elements, counts = Counter(), Counter(getattr(one, end) for one in messages)
         for one in messages:
             elements[getattr(one, end)] += one.elements
-            counts[getattr(one, end)] += 1
         return [messages[0].times * self.link(elements[rank], counts[rank]) for rank in range(self.workers)]
 
     def passes(self, elements, operations):
@@ -362,10 +338,8 @@ class Case:
 
 
 def case_of(net, workers, machine, batch, ownership=None):
-    """The Case of a network. net: a serial Sequential. batch: samples in a minibatch of one worker.
-
-    ownership: of parameters by servers, one of `parallel/protocols/server.py`; by default the first worker serves all.
-    """
+    """The Case of a network. net: a serial Sequential. batch: samples in a minibatch of one worker. ownership: of parameters by
+    servers, one of `parallel/protocols/server.py`; by default the first worker serves all."""
     shapes = tuple(p.shape for layer in net.leaves() for p in layer.parameters)
     owners = ownership([prod(shape) for shape in shapes], workers) if ownership else ()
     grid = GridDescription({"batch": workers}, None, machine.node["ranks"])
@@ -375,11 +349,9 @@ def case_of(net, workers, machine, batch, ownership=None):
 
 @dataclass(frozen=True)
 class ProtocolCost:
-    """The cost of a step.
-
-    messages, bytes: that a rank sends, the mean over all. most_messages, most_bytes: of the rank that sends the most.
-    operations: additions and multiplications for the update, on the rank that has the most. seconds: *predicted*.
-    """
+    """The cost of a step. messages, bytes: that a rank sends, the mean over all. most_messages, most_bytes: of the rank that
+    sends the most. operations: additions and multiplications for the update, on the rank that has the most. seconds:
+    *predicted*."""
 
     messages: float
     bytes: float
@@ -395,34 +367,25 @@ def cost(case, name, **values):
         return ProtocolCost(0, 0, 0, 0, UPDATE * case.elements, case.compute + case.passes(case.elements, UPDATE))
     traffic, workers = TRAFFIC[name](case.served, **values), case.workers
     kind, group = COLLECTIVES["all-reduce"], GroupDescription(workers, 0, min(workers, case.machine.node["ranks"]))
-    messages, elements = sent_by_each(traffic, workers)
+    messages, elements = Counter(), Counter()  # that each rank sends, without those of all-reduces
+    for one in chain(traffic.requests, *traffic.rounds):
+        messages[one.sender] += one.times
+        elements[one.sender] += one.times * one.elements
     operations = sum(max(work.elements) * work.operations * work.times for work in traffic.work)
     if traffic.serving:
         gradients = workers if traffic.asynchronous else 1
         operations += gradients * max(traffic.serving.elements) * traffic.serving.operations * traffic.serving.times
-    mean, rounds, most, added, seconds = 0.0, 0.0, 0.0, 0.0, step_seconds(case, traffic)
+    mean, rounds, most, seconds = 0.0, 0.0, 0.0, step_seconds(case, traffic)
     for size, times in traffic.sums:
         sent, additions = kind.sent(group, size, 0), size * (workers - 1) / workers  # the first rank sends the most
-        mean, most, added = mean + 2 * additions * times, most + sent * times, added + additions * times
+        mean, most, operations = mean + 2 * additions * times, most + sent * times, operations + additions * times
         rounds += kind.rounds(workers) * times
         seconds += times * case.machine.collective_seconds("all-reduce", group, workers, sent * case.itemsize)
     return ProtocolCost(
-        sum(messages) / workers + rounds,
-        (sum(elements) / workers + mean) * case.itemsize,
-        max(messages) + rounds,
-        (max(elements) + most) * case.itemsize,
-        operations + added,
-        seconds,
-    )
-
-
-def sent_by_each(traffic, workers):
-    """(messages, elements) that each rank sends in a step, without those of all-reduces."""
-    messages, elements = [0.0] * workers, [0.0] * workers
-    for one in chain(traffic.requests, *traffic.rounds):
-        messages[one.sender] += one.times
-        elements[one.sender] += one.times * one.elements
-    return messages, elements
+        messages.total() / workers + rounds, (elements.total() / workers + mean) * case.itemsize,
+        max(messages.values(), default=0) + rounds, (max(elements.values(), default=0) + most) * case.itemsize,
+        operations, seconds,
+    )  # fmt: skip
 
 
 def step_seconds(case, traffic):

@@ -30,9 +30,7 @@ from gridgrad.parallel.training.distribute import distribute
 
 class CountedArray(np.ndarray):
     """An array that counts the operations of NumPy's functions on it, and on all that is made of it: one for each result.
-
-    operations: so many since `take`, of all arrays in this process.
-    """
+    operations: so many since `take`, of all arrays in this process."""
 
     operations = 0
     __array_priority__ = 1.0  # above that of other arrays: so an array that is made of both kinds is counted
@@ -108,10 +106,8 @@ def sums(grid, itemsize):
 
 
 def moved(comm, samples, move):
-    """The bytes and messages of this rank in a move of samples of a byte a number. Collective.
-
-    move: a function of the group and of this rank's inputs, targets and indices.
-    """
+    """The bytes and messages of this rank in a move of samples of a byte a number. Collective. move: a function of the group
+    and of this rank's inputs, targets and indices."""
     indices = np.arange(samples)[Partition.even(samples, comm.size).part(comm.rank)]
     labels = (indices * CLASSES // samples).astype(np.uint8)
     with ProcessGrid(comm, batch=comm.size) as grid:

@@ -7,10 +7,9 @@ may be of different processors, and of different numbers of rounds.
 
 from dataclasses import dataclass, replace
 
-from gridgrad.experiments.papers.cited import DERIVED, NOT_PRINTED, PRINTED, READ, Cited
+from gridgrad.experiments.papers.cited import Cited
 
 MEASURED, KEPT, PREDICTED = "measured", "measured earlier", "predicted"
-KINDS = PRINTED, READ, DERIVED, MEASURED, KEPT, PREDICTED
 OURS = {MEASURED: "measured now", KEPT: KEPT, PREDICTED: PREDICTED}  # kinds of our own numbers, in words
 BESIDE, ALONE = "measured beside a number of the paper", "measured, nothing printed to compare with"
 FORESEEN, MISSING = "predicted only", "not reproducible"
@@ -19,11 +18,8 @@ STATUSES = BESIDE, ALONE, FORESEEN, MISSING
 
 @dataclass(frozen=True)
 class ItemRow:
-    """One quantity: numbers, or words that hold them; None where there is none.
-
-    cited: what the paper says, a Cited. measured: now; kept: earlier, by results that are kept. remark, kept_remark: a word on
-    how each of these was measured.
-    """
+    """One quantity: numbers, or words that hold them; None where there is none. cited: what the paper says, a Cited. measured:
+    now; kept: earlier, by results that are kept. remark, kept_remark: a word on how each of these was measured."""
 
     label: str
     cited: Cited | None = None
@@ -91,31 +87,20 @@ class Item:
         return {kind for row in self.rows for kind in row.values}
 
 
-def value_of(value):
-    """A value of a table as that of a Row."""
-    return None if value is None or value == NOT_PRINTED else value
-
-
 def paired(now, before):
     """The items of `before`, whose measured values are kept ones, with those of `now` beside them; rows go by their labels.
-
-    Predictions are those of `before`, where it has them, since some follow from what was measured. now: may be empty.
-    """
-    return [_paired(new, old) for new, old in zip(now or before, before, strict=True)]
-
-
-def _paired(now, before):
-    fresh = {} if now is before or before.elsewhere else {row.label: row for row in now.rows}
-    rows = []
-    for old in before.rows:
-        new = fresh.pop(old.label, ItemRow(old.label))
-        rows.append(
-            replace(
-                old, measured=new.measured, remark=new.remark, kept=old.measured, kept_remark=old.remark,
-                predicted=new.predicted if old.predicted is None else old.predicted,
-            )
-        )  # fmt: skip
-    return replace(before, rows=(*rows, *fresh.values()))
+    Predictions are those of `before`, where it has them, since some follow from what was measured. now: may be empty."""
+    found = []
+    for new_item, item in zip(now or before, before, strict=True):
+        fresh = {row.label: row for row in new_item.rows} if now and not item.elsewhere else {}
+        rows = []
+        for old in item.rows:
+            new = fresh.pop(old.label, ItemRow(old.label))
+            predicted = new.predicted if old.predicted is None else old.predicted
+            ours = {"measured": new.measured, "remark": new.remark, "kept": old.measured, "kept_remark": old.remark}
+            rows.append(replace(old, predicted=predicted, **ours))
+        found.append(replace(item, rows=(*rows, *fresh.values())))
+    return found
 
 
 def is_number(value):

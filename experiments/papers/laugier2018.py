@@ -21,7 +21,7 @@ from gridgrad.experiments.common.problems import published as network_of
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.launching.start_ranks import check_ended, mpiexec
-from gridgrad.experiments.papers.paper import MissingError, every, kept, paper_of, span
+from gridgrad.experiments.papers.paper import MissingError, every, groups, kept, paper_of, span
 from gridgrad.experiments.papers.parts import SHORT, PaperPart
 from gridgrad.experiments.plots import curves, scaling
 from gridgrad.experiments.plots.style import DPI, measured_on, save
@@ -315,9 +315,8 @@ def part_of_products(hidden):
 
 def cases_of(tables):
     """Rows: speedups (median, least, most) of runs on one machine with a core for each rank, of hosts, of the logs of its code.
-
-    source, place: where it is from. own: whether each rank had a core of its own: if not, only grids on as many ranks compare.
-    """
+    source, place: where it is from. own: whether each rank had a core of its own: if not, only grids on as many ranks
+    compare."""
     found = []
 
     def add(size, batch, model, speedup, *more):
@@ -370,10 +369,7 @@ def peaks(cases):
 
 def grouped(cases, key, column):
     """{value of the column `key`: values of another column}."""
-    found = {}
-    for case in cases:
-        found.setdefault(case[key], []).append(case[column])
-    return found
+    return {value: [case[column] for case in some] for (value,), some in groups(cases, key).items()}
 
 
 def over(cases, others):
@@ -395,11 +391,9 @@ def rises(cases, label, from_one=False):
 
 
 def agreed(cases, answers):
-    """What cases say together, a dict: holds; why, where nothing is decided; numbers; short, those that decide; kind.
-
-    answers: what each says. A source says what all its cases do. They decide nothing where they disagree, nor where none with
-    three hidden layers, or none with one, is clear, nor where all are of logs.
-    """
+    """What cases say together, a dict: holds; why, where nothing is decided; numbers; short, those that decide; kind. answers:
+    what each says. A source says what all its cases do. They decide nothing where they disagree, nor where none with three
+    hidden layers, or none with one, is clear, nor where all are of logs."""
     ours = {case["source"]: case["kind"] for case in cases if case["kind"] != "derived"}
     if not ours:
         why = "nothing was measured: `gridgrad reproduce laugier2018` does it; "
@@ -422,13 +416,10 @@ def agreed(cases, answers):
 
 def fastest():
     """For each depth and size the grid on hosts that is the fastest by the medians, and the one that is predicted to be."""
-    cases = {}
-    for row in kept(HOSTS, "rows"):
-        if row["grid"] != "batch=1,model=1":
-            cases.setdefault((row["hidden layers"], row["model size"]), []).append(row)
+    divided = [row for row in kept(HOSTS, "rows") if row["grid"] != "batch=1,model=1"]
     by = {"median": lambda row: row["speedup"]["median"], "predicted": lambda row: row["predicted speedup"]}
     return [{"hidden": hidden, "size": size, **{name: max(rows, key=value)["grid"] for name, value in by.items()}}
-            for (hidden, size), rows in cases.items()]  # fmt: skip
+            for (hidden, size), rows in groups(divided, "hidden layers", "model size").items()]  # fmt: skip
 
 
 def names(tables):

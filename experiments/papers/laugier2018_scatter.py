@@ -55,9 +55,8 @@ def cells(row):
 
 
 def options():
-    parser = Parser(
-        prog="papers.laugier2018_scatter", description="Which of two ways brings a minibatch faster from one rank to all?"
-    )
+    words = "Which of two ways brings a minibatch faster from one rank to all?"
+    parser = Parser(prog="papers.laugier2018_scatter", description=words)
     add_grid(parser)
     parser.add_argument("--repeats", type=whole(1), default=30, help="minibatches of each size")
     parser.add_argument("--report", metavar="FILE.json", help="also write the table to this file")

@@ -18,32 +18,15 @@ from pathlib import Path
 from statistics import median
 
 from gridgrad.experiments.common.problems import published
-from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.tables import counted
-from gridgrad.experiments.launching.start_ranks import mpiexec, printed_json, slots
+from gridgrad.experiments.launching.start_ranks import slots
+from gridgrad.experiments.papers import marques2016_runs as jobs
 from gridgrad.experiments.papers import marques2016_scaling as scaling
-from gridgrad.experiments.papers.cited import Formula
 from gridgrad.experiments.papers.expressions import MissingError
-from gridgrad.experiments.papers.marques2016_runs import (
-    BATCH_SIZES,
-    BY_SAMPLES,
-    GPUS,
-    MANY_ROUNDS,
-    NETWORKS,
-    PARTS,
-    PLANS,
-    ROUNDS,
-    TIMEOUT,
-    WITH_MASTER,
-    MarquesRun,
-    all_runs,
-    machine_of,
-    parts,
-    ratios,
-)
-from gridgrad.experiments.papers.marques2016_scaling import KNOWN, SUMMED, said
-from gridgrad.experiments.papers.paper import kept
-from gridgrad.experiments.papers.parts import LONG, SHORT, PaperPart
+from gridgrad.experiments.papers.marques2016_runs import BATCH_SIZES, NETWORKS, PARTS, PLANS, WITH_MASTER, MarquesRun, parts
+from gridgrad.experiments.papers.marques2016_scaling import KNOWN, SUMMED
+from gridgrad.experiments.papers.paper import above, every, groups, kept, span
+from gridgrad.experiments.papers.parts import LONG, SHORT, PaperPart, run_job
 from gridgrad.experiments.plots.style import measured_on
 from gridgrad.nn import device
 from gridgrad.nn.files.documents import UNFIT, contents_of_lines
@@ -56,18 +39,18 @@ MACHINE = "marques-5MBps"  # of parallel/prediction/machines: the paper's laptop
 RANKS = 2, 3, 4
 SHORT_SIZES = (64,)  # batches in a short measurement
 REPEATED = 3  # rounds, without which a batch size does not count among those whose speedups are compared
-WIDTHS = 500, *sorted(row["width"] for row in KNOWN.tables["III"].lines())  # of the first hidden layer of the autoencoders
+WIDTHS = 500, *sorted(row["width"] for row in KNOWN.lines("III"))  # of the first hidden layer of the autoencoders
 STEPS, SHORT_STEPS = 50, 10  # that are timed of each phase of an epoch
 EPOCHS = Path("results/marques2016/epochs.jsonl")
 TIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(\d+)s")
-SECONDS = Formula("a time in hours, minutes and seconds, in seconds", lambda text: seconds_of(text))
 NOTHING = "no such steps were measured: `gridgrad reproduce marques2016` does it"
 NO_GPU = "`gridgrad reproduce marques2016` does it where there are as many"
 UNEQUAL = "results/marques2016/unequal.json"
+OF_STEPS = {"speedup": ("speedups of CPUs", "speedup"), "communication, %": ("communication of CPUs", "percent")}  # printed
 SETTINGS = {  # of two unequal ranks: {name: (in words, the run of the first CPU alone, the form)}
     "memory": ("in memory", "alone", WITH_MASTER),
     "slow": ("at 5 MB/s", "alone", WITH_MASTER),
-    "samples": ("at 5 MB/s, data parallel", "alone", BY_SAMPLES),
+    "samples": ("at 5 MB/s, data parallel", "alone", jobs.BY_SAMPLES),
     "proportion": ("in the thesis' proportion", "alone, slower", WITH_MASTER),
 }
 
@@ -75,11 +58,11 @@ SETTINGS = {  # of two unequal ranks: {name: (in words, the run of the first CPU
 def to_measure(size, ranks, data_dir):
     """The experiments as Parts, which take turns. A short one has SHORT_SIZES alone, one round of it."""
     ranks = [p for p in ranks if p <= slots()]
-    rounds, sizes, seconds = (
-        (1, SHORT_SIZES, 1.0) if size == SHORT else (MANY_ROUNDS if size == LONG else ROUNDS, BATCH_SIZES, 3.0)
-    )
+    rounds, sizes, seconds = jobs.MANY_ROUNDS if size == LONG else jobs.ROUNDS, BATCH_SIZES, 3.0
+    if size == SHORT:
+        rounds, sizes, seconds = 1, SHORT_SIZES, 1.0
     found = epochs(SHORT_STEPS if size == SHORT else STEPS)
-    for run, number in all_runs(ranks, rounds, NETWORKS, sizes, len(device.gpus())):
+    for run, number in jobs.all_runs(ranks, rounds, sizes, len(device.gpus())):
         settings, start = {"run": run.key, "seconds": seconds}, partial(printed, run, number, seconds)
         found.append(PaperPart(f"{run.key}, round {number}", start, run.about(seconds), settings))
     return found
@@ -92,12 +75,10 @@ def printed(run, number, seconds):
 
 def gathered(results, out):
     """What `tables` takes, of what the parts found. out: there is nothing to write there."""
-    runs, found = {}, {}
-    for result in results.values():
-        if "key" in result:
-            runs.setdefault(result["key"], []).append({name: value for name, value in result.items() if name != "key"})
-    if runs:
-        found = {"runs": runs, "machine": machine_of(runs)}
+    of_runs = groups([result for result in results.values() if "key" in result], "key")
+    runs = {key: [{name: value for name, value in one.items() if name != "key"} for one in some]
+            for (key,), some in of_runs.items()}  # fmt: skip
+    found = {"runs": runs, "machine": jobs.machine_of(runs)} if runs else {}
     return found | {"epochs": [epoch_row(result) for result in results.values() if "width" in result]}
 
 
@@ -118,8 +99,7 @@ def epochs(steps):
 
 def epoch(width, steps):
     """What the job prints that times an epoch. width: of the first hidden layer."""
-    words = [*as_module("papers.marques2016_epochs"), "--width", str(width), "--steps", str(steps)]
-    return printed_json(mpiexec(1, words, TIMEOUT), f"an epoch of 784-{width}-250-10")
+    return run_job("marques2016_epochs", 1, jobs.TIMEOUT, f"an epoch of 784-{width}-250-10", width=width, steps=steps)
 
 
 def epoch_row(result):
@@ -146,32 +126,27 @@ def tables(measured=None):
 def split(runs):
     """A row for each network, batch size, form and number of ranks: measured, or predicted where others were."""
     found, sizes = [], sorted({results[0]["batch_size"] for results in runs.values()})
-    for network in NETWORKS:
-        for batch_size in sizes:
-            alone = runs.get(MarquesRun(network, batch_size).key)
-            if not alone:
-                continue
-            found.append(measured_row(network, batch_size, 1, "one rank", alone, alone))
-            two = {form: in_same_rounds(alone, runs.get(MarquesRun(network, batch_size, 2, form).key, ())) for form in PLANS}
-            for ranks in RANKS:
-                for form in PLANS:
-                    results = in_same_rounds(alone, runs.get(MarquesRun(network, batch_size, ranks, form).key, ()))
-                    if results:
-                        found.append(measured_row(network, batch_size, ranks, form, results, alone))
-                    elif two[form]:
-                        found.append(predicted_row(network, batch_size, ranks, form, alone, two[form]))
+    for network, batch_size in product(NETWORKS, sizes):
+        case, alone = (network, batch_size), runs.get(MarquesRun(network, batch_size).key)
+        if not alone:
+            continue
+        rounds = {one["round"] for one in alone}  # speedups are over a run of the same round
+        measured = {
+            (ranks, form): [one for one in runs.get(MarquesRun(*case, ranks, form).key, ()) if one["round"] in rounds]
+            for ranks in RANKS for form in PLANS
+        }  # fmt: skip
+        found.append(measured_row(*case, 1, "one rank", alone, alone))
+        for (ranks, form), results in measured.items():
+            if results:
+                found.append(measured_row(*case, ranks, form, results, alone))
+            elif measured[2, form]:
+                found.append(predicted_row(*case, ranks, form, alone, measured[2, form]))
     return found
-
-
-def in_same_rounds(alone, results):
-    """Those `results` whose round is one of those on one rank, `alone`: speedups are over a run of the same round."""
-    rounds = {one["round"] for one in alone}
-    return [result for result in results if result["round"] in rounds]
 
 
 def measured_row(network, batch_size, ranks, form, results, alone):
     """A row of `split` from what the runs printed. alone: those on one rank."""
-    by_rounds = ratios(results, alone)
+    by_rounds = jobs.ratios(results, alone)
     return row_of(
         network, batch_size, ranks, form, "measured", parts(results), [median(by_rounds), min(by_rounds), max(by_rounds)],
         len(results), results[0]["bytes"] / scaling.MIB, max(result["peak_memory"] for result in results) / 2**30,
@@ -189,11 +164,8 @@ def predicted_row(network, batch_size, ranks, form, alone, two):
 
 
 def row_of(network, batch_size, ranks, form, how, seconds, speedup, rounds=None, sent=None, memory=None):
-    """A row of `split`.
-
-    how: "measured" or "predicted". seconds: {part or "step": [median, least, most]}. speedup: [median, least, most]. sent: MiB.
-    memory: GiB. None: not measured.
-    """
+    """A row of `split`. how: "measured" or "predicted". seconds: {part or "step": [median, least, most]}. speedup: [median,
+    least, most]. sent: MiB. memory: GiB. None: not measured."""
     return {
         "network": network, "batch": batch_size, "ranks": ranks, "form": form, "how": how, "rounds": rounds,
         **{f"{name}, s": seconds[name][0] for name in PARTS},
@@ -223,7 +195,7 @@ def model(network, batch_size, ranks, form):
 def table_5_1(rows):
     """Rows: published, measured and predicted best speedups over all BATCH_SIZES. rows: of `split`."""
     found = []
-    for line in scaling.KNOWN.tables["5.1"].lines():
+    for line in KNOWN.lines("5.1"):
         network, ranks = line["network"], line["CPUs"]
         row = {"network": network, "CPUs": ranks, "published": line["speedup"]}
         for form in PLANS:
@@ -240,12 +212,12 @@ def table_5_1(rows):
 def gpu_rows(runs):
     """A row for each network, batch size and number of GPUs: how fast over one GPU, and over as many CPU cores."""
     found, of = [], lambda *words: runs.get(MarquesRun(*words).key, ())
-    for network, batch, ranks in product(NETWORKS, BATCH_SIZES, GPUS):
+    for network, batch, ranks in product(NETWORKS, BATCH_SIZES, jobs.GPUS):
         which = network, batch, ranks, WITH_MASTER if ranks > 1 else ""
         results = of(*which, "gpu")
         row = {"network": network, "batch": batch, "GPUs": ranks, "how": "measured"}
         for name, others in {"speedup": of(network, batch, 1, "", "gpu"), "over CPUs": of(*which)}.items():
-            by_rounds = ratios(results, others) or [None]
+            by_rounds = jobs.ratios(results, others) or [None]
             middle = by_rounds[0] and median(by_rounds)
             row |= dict(zip((name, f"{name}, least", f"{name}, most"), (middle, min(by_rounds), max(by_rounds))))
         if row["speedup"]:
@@ -264,8 +236,7 @@ def at(row):
 def rounds_of(rows):
     """In how many rounds these rows were measured, in words."""
     found = [row["rounds"] for row in rows if row["how"] == "measured"]
-    words = f"{max(found)}" if min(found) == max(found) else f"{min(found)} to {max(found)}"
-    return f"{words} round{'s' * (max(found) > 1)}"
+    return f"{span(found, '')} round{'s' * (max(found) > 1)}"
 
 
 # ----- what expressions of marques2016.toml name
@@ -320,26 +291,25 @@ def names(tables):
     return {
         "on_gpus": on_gpus, "best_on_gpus": best_on_gpus, "no_gpu": "" if gpus else "No GPU was at hand.",
         "networks": NETWORKS, "batch_sizes": BATCH_SIZES, "two_equal": two_equal, "best": best, "part_range": part_range,
-        "parts": PARTS, "case": by_case.get, "rounds_of": lambda some: rounds_of(some), "at": at,
+        "parts": PARTS, "case": by_case.get, "rounds_of": rounds_of, "at": at,
         "speedup_range": lambda row: (row["speedup, least"], row["speedup, most"]), "rising": rising,
         "laptops": laptops, "all_laptops": all_laptops, "laptops_on": laptops_on, "steps": lambda batch: steps(rows, batch),
         "speedup_on": lambda equation, cluster, nodes: scaling.derived(equation)[cluster].speedup(nodes),
         "sent": lambda nodes, equation: scaling.sent(*scaling.LARGEST, scaling.derived(SUMMED)["CPUs, largest network"]
                                                      .speeds_of(nodes), equation),
         "rate": lambda equation, figure, rate, nodes: scaling.of_rates(equation)[figure][0][rate].speedup(nodes),
-        "equations": scaling.EQUATIONS, "gpus": scaling.GPUS, "seconds": seconds_of, "weights_of": weights_of,
+        "equations": scaling.EQUATIONS,
+        "plain": scaling.PRINTED, "summed": SUMMED, "cpus": scaling.CPUS,
+        "gpus": scaling.GPUS, "seconds": seconds_of,
         "share_of_convolutions": share_of_convolutions, "epoch_of": lambda width: epoch_of(tables, width),
-        "epochs_on": lambda: epochs_on(tables), "epochs_in": EPOCHS.as_posix() if "epochs" not in tables else
-        "results/marques2016/tables.json", "gpu_over_cpu": lambda *case: scaling.gpu_over_cpu(*case), "phones": phones,
+        "epochs_on": lambda: epochs_on(tables), "gpu_over_cpu": scaling.gpu_over_cpu, "phones": phones,
         "roofline": roofline, "by_shares": by_shares,
     }  # fmt: skip
 
 
 def rising(ranges, by=1.0):
     """Whether numbers rise, by their ranges (least, most): True, False, or None where neighbours overlap."""
-    pairs = list(zip(ranges, ranges[1:]))
-    answers = [True if b[0] > by * a[1] else False if by * b[1] < a[0] else None for a, b in pairs]
-    return False if False in answers else None if None in answers else True
+    return every(above(b, a, by) for a, b in zip(ranges, ranges[1:]))
 
 
 def steps(rows, batch):
@@ -348,26 +318,18 @@ def steps(rows, batch):
     for row in rows:
         if row["batch"] != batch or row["ranks"] == 1:
             continue
-        remark = rounds_of([row]) if row["how"] == "measured" else ""
+        remark, with_master = rounds_of([row]) if row["how"] == "measured" else "", row["form"] == WITH_MASTER
         ours = {"speedup": row["speedup"], "communication, %": 100 * row["communication, s"] / row["step, s"]}
         for words, value in ours.items():
-            if row["form"] == WITH_MASTER or words == "speedup":
+            if with_master or words == "speedup":
+                cited = KNOWN.cited(*OF_STEPS[words], row["network"], batch, row["ranks"]) if with_master else None
                 found.append({"label": f"{row['network']}, {row['ranks']} CPUs, {row['form']}: {words}", row["how"]: value,
-                              "printed": of_steps(words, row, row["ranks"]) if row["form"] == WITH_MASTER else None,
-                              "remark": remark})  # fmt: skip
-    if not found:
-        for words, table in (("speedup", "speedups of CPUs"), ("communication, %", "communication of CPUs")):
-            for line in KNOWN.tables[table].lines():
-                if line["batch"] == batch:
-                    label = f"{line['network']}, {line['CPUs']} CPUs, {WITH_MASTER}: {words}"
-                    found.append({"label": label, "printed": of_steps(words, line, line["CPUs"])})
-    return found
-
-
-def of_steps(words, row, cpus):
-    """What the text prints of a step, a Cited or None."""
-    table, column = ("speedups of CPUs", "speedup") if words == "speedup" else ("communication of CPUs", "percent")
-    return said(table, column, row["network"], row["batch"], cpus)
+                              "printed": cited, "remark": remark})  # fmt: skip
+    return found or [
+        {"label": f"{line['network']}, {line['CPUs']} CPUs, {WITH_MASTER}: {words}",
+         "printed": KNOWN.cited(table, column, line["network"], batch, line["CPUs"])}
+        for words, (table, column) in OF_STEPS.items() for line in KNOWN.lines(table) if line["batch"] == batch
+    ]  # fmt: skip
 
 
 # ----- two unequal ranks, by what is kept
@@ -375,14 +337,12 @@ def of_steps(words, row, cpus):
 
 def all_laptops():
     """A row for each network and setting: rounds, seconds, speedup over the first CPU alone, share of communication."""
-    by_case, found = {}, []
-    for run in kept(UNEQUAL, "runs"):
-        by_case.setdefault((run["network"], run["setting"]), []).append(run)
+    by_case, found = groups(kept(UNEQUAL, "runs"), "network", "setting"), []
     for (network, name), several in by_case.items():
         if name not in SETTINGS:
             continue
         words, alone, form = SETTINGS[name]
-        by_rounds, seconds = ratios(several, by_case.get((network, alone), [])), parts(several)
+        by_rounds, seconds = jobs.ratios(several, by_case.get((network, alone), [])), parts(several)
         if by_rounds:
             shares = [100 * one["communication"][0] / one["step"][0] for one in (parts([run]) for run in several)]
             found.append({
@@ -459,14 +419,9 @@ def epochs_on(tables):
     return "" if "epochs" in tables else kept_epochs()[0]["machine"]
 
 
-def weights_of(width):
-    """Weights and biases of 784-width-250-10."""
-    return 784 * width + width * 250 + 250 * 10 + width + 250 + 10
-
-
 def phones():
     """The times of the devices of Table II in seconds: {device: s}."""
-    return {row["device"]: seconds_of(row["time"]) for row in KNOWN.tables["II"].lines()}
+    return {row["device"]: seconds_of(row["time"]) for row in KNOWN.lines("II")}
 
 
 def roofline():

@@ -44,26 +44,15 @@ def seconds_of_steps(widths, steps, placed):
     )  # fmt: skip
     part, found, stack = made_up(INPUTS, CLASSES, settings, steps), {}, Stack(widths, CLASSES, settings, placed)
     for position in range(len(widths) - 1):
-        clock = EpochEnds()
-        stack.pretrain(part, position, clock)
-        found[f"pre-training {position + 1}"] = clock.seconds
-    clock = EpochEnds()
-    stack.finetune(part, clock)
-    return found | {"fine-tuning": clock.seconds}
+        found[f"pre-training {position + 1}"] = seconds_of_second(partial(stack.pretrain, part, position))
+    return found | {"fine-tuning": seconds_of_second(partial(stack.finetune, part))}
 
 
-class EpochEnds:
-    """What is called after each epoch; `seconds` is what the second one has taken."""
-
-    def __init__(self):
-        self.ends = []
-
-    def __call__(self, epoch, value):
-        self.ends.append(time.perf_counter())
-
-    @property
-    def seconds(self):
-        return self.ends[1] - self.ends[0]
+def seconds_of_second(train):
+    """The seconds of the second epoch. train: a function that trains, and calls another one after each epoch."""
+    ends = []
+    train(lambda *_: ends.append(time.perf_counter()))
+    return ends[1] - ends[0]
 
 
 if __name__ == "__main__":

@@ -34,10 +34,8 @@ LEARNING_RATE = 1e-6  # so small that the network stays as it is, and all steps 
 
 
 class Parts(SpanObserver):
-    """Adds up, while it is open, the seconds that this rank spends in convolutions, and in copies for messages.
-
-    Neither holds the communication itself, which the tally measures.
-    """
+    """Adds up, while it is open, the seconds that this rank spends in convolutions, and in copies for messages. Neither holds
+    the communication itself, which the tally measures."""
 
     def __init__(self, net):
         super().__init__(net)
@@ -75,22 +73,14 @@ def main():
     if comm.rank == 0:
         names = "convolution", "computation", "communication"
         parts = {name: [float(parts[i]) for (_, *parts), _ in found] for i, name in enumerate(names)}
-        about = {
-            "batch_size": args.batch_size,
-            "bytes": found[-1][1],
-            "versions": report.versions(),
-            "peak_memory": memory,
-        }
+        about = {"batch_size": args.batch_size, "bytes": found[-1][1], "versions": report.versions(), "peak_memory": memory}
         print(json.dumps(parts | about))
     grid.free()
 
 
 def timed_step(net, x, y, batch_size):
     """A function that does one training step. It returns ([seconds of the step, convolution, computation, communication], bytes
-    that all ranks send), see the module's text, on all ranks. Collective.
-
-    x, y: this rank's part of the minibatch.
-    """
+    that all ranks send), see the module's text, on all ranks. Collective. x, y: this rank's part of the minibatch."""
     comm, loss, optimizer = net.grid.comm, LOSSES["cross-entropy"](), SGD(net, LEARNING_RATE, 0.9)
 
     def step():

@@ -5,8 +5,7 @@ import os
 from dataclasses import dataclass
 from statistics import median
 
-from gridgrad.experiments.common.programs import as_module
-from gridgrad.experiments.launching.start_ranks import mpiexec, printed_json
+from gridgrad.experiments.papers.parts import run_job
 from gridgrad.experiments.plots.style import measured_on
 from gridgrad.parallel.job.run import UserError
 
@@ -25,11 +24,8 @@ GPU_SECONDS = 15  # about how long a job on GPUs takes beside the steps that are
 
 @dataclass(frozen=True)
 class MarquesRun:
-    """What one job measures.
-
-    network: kernels of the two convolutions, such as "50:500". form: a key of PLANS, or empty on one rank. device: "cpu" or
-    "gpu", of each rank.
-    """
+    """What one job measures. network: kernels of the two convolutions, such as "50:500". form: a key of PLANS, or empty on one
+    rank. device: "cpu" or "gpu", of each rank."""
 
     network: str
     batch_size: int
@@ -59,35 +55,28 @@ class MarquesRun:
 
     def start(self, seconds):
         """Start the job, which times steps for about so many seconds, and return what it printed. UserError if it fails."""
-        arguments = [*as_module("papers.marques2016_job"), "--net", self.net, "--batch-size", self.batch_size]
-        arguments += ["--seconds", seconds, "--grid", f"model={self.ranks}", "--device", self.device]
-        arguments += ["--plan", PLANS[self.form]] if self.form in PLANS else []
-        return printed_json(mpiexec(self.ranks, list(map(str, arguments)), TIMEOUT), f"the run {self.key}")
+        return run_job(
+            "marques2016_job", self.ranks, TIMEOUT, f"the run {self.key}", net=self.net, batch_size=self.batch_size,
+            seconds=seconds, grid=f"model={self.ranks}", device=self.device, plan=PLANS.get(self.form),
+        )  # fmt: skip
 
 
-def runs(network, batch_size, ranks, gpus):
-    """All MarquesRuns of a network and batch size: on one rank, and in each form on every other number of `ranks`; and on
-    each number of GPUS, as far as there are so many."""
-    several = [MarquesRun(network, batch_size, p, form) for p in ranks if p > 1 for form in PLANS]
-    on_gpus = [MarquesRun(network, batch_size, p, WITH_MASTER if p > 1 else "", "gpu") for p in GPUS if p <= gpus]
-    return [MarquesRun(network, batch_size), *several, *on_gpus]
-
-
-def all_runs(ranks, rounds, networks, batch_sizes, gpus):
-    """[(MarquesRun, number of its round)] in the order in which they run: those of one network and batch size take turns.
-
-    rounds: of each run, at most LARGE_ROUNDS of large ones. gpus: how many there are.
-    """
-    cases = [(net, size) for size in batch_sizes for net in networks]  # those that need the most time and memory at the end
-    rounds_of = {case: min(rounds, LARGE_ROUNDS) if case[1] >= LARGE else rounds for case in cases}
-    return [(run, number) for case in cases for number in range(rounds_of[case]) for run in runs(*case, ranks, gpus)]
+def all_runs(ranks, rounds, batch_sizes, gpus):
+    """[(MarquesRun, number of its round)] in the order in which they run: those of one network and batch size take turns. Each
+    is run on one rank, in each form on every other number of `ranks`, and on each number of GPUS, as far as there are so many.
+    rounds: of each run, at most LARGE_ROUNDS of large ones. gpus: how many there are."""
+    ways = [(1, ""), *((p, form) for p in ranks if p > 1 for form in PLANS)]
+    ways += [(p, WITH_MASTER if p > 1 else "", "gpu") for p in GPUS if p <= gpus]
+    return [
+        (MarquesRun(network, batch_size, *way), number)
+        for batch_size in batch_sizes for network in NETWORKS  # those that need the most time and memory at the end
+        for number in range(min(rounds, LARGE_ROUNDS) if batch_size >= LARGE else rounds) for way in ways
+    ]  # fmt: skip
 
 
 def machine_of(found):
     """Where the runs were measured, in words. UserError if they are of several machines."""
     machines = {measured_on(result["versions"]) for results in found.values() for result in results}
-    if not machines:
-        raise UserError("no run was successful")
     if len(machines) != 1:
         raise UserError(f"the runs are of {' and of '.join(sorted(machines))}: measure all of them on one")
     launcher = os.environ.get("MPIEXEC", "")
@@ -95,10 +84,8 @@ def machine_of(found):
 
 
 def parts(results):
-    """{part: [median, least, most]} of seconds a step, and the same of the whole "step", over the steps of all rounds.
-
-    results: what a run printed in each round.
-    """
+    """{part: [median, least, most]} of seconds a step, and the same of the whole "step", over the steps of all rounds. results:
+    what a run printed in each round."""
     steps = {name: [value for result in results for value in result[name]] for name in PARTS}
     steps["step"] = [sum(values) for values in zip(*steps.values())]
     return {name: [median(values), min(values), max(values)] for name, values in steps.items()}

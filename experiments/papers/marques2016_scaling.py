@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
-from gridgrad.experiments.papers.cited import Formula
+from gridgrad.experiments.papers.cited import derived as derived_from
 from gridgrad.experiments.papers.paper import printed
 from gridgrad.parallel.placement.partition import Partition
 
@@ -32,6 +32,7 @@ RATE = KNOWN.values["MB a second"].value * MIB  # bytes a second
 NUMBER = 8  # bytes: all values are doubles
 PRINTED, SUMMED = "5.1 as printed", "5.1 for each slave"
 EQUATIONS = PRINTED, SUMMED
+CPUS = ["CPUs, smallest network", "CPUs, largest network"]  # Clusters of `derived`
 NODES = (1, 2, 3, 4, 8, 16, 32)
 RATES = (1, 5, 25, 125, 1250)  # MiB/s: section 5.5 names no numbers; 125 and 1250 are about 1 and 10 Gbit/s
 FASTER = 5  # a high-end node convolves so many times as fast as the fastest node of the paper: an assumption
@@ -39,18 +40,11 @@ GPUS = (1.0, 1.0, 1.5)  # GeForce 840M, 940M, 950M by the peaks that their vendo
 MOBILE = 1 / KNOWN.values["slowness of mobile GPUs"].value  # of the speed of a GPU
 
 
-def said(table, column, *key):
-    """The Cited of a table of the paper; None where it prints nothing."""
-    return KNOWN.tables[table].cited(column, *key)
-
-
 @dataclass(frozen=True)
 class Cluster:
-    """One network and batch size on nodes around a master.
-
-    network: kernels, such as "50:500". computation, convolution: seconds of a step on the master alone. speeds: of convolution,
-    of the first nodes, the master's is 1. added: of all further ones. rate: bytes a second. equation: PRINTED or SUMMED.
-    """
+    """One network and batch size on nodes around a master. network: kernels, such as "50:500". computation, convolution:
+    seconds of a step on the master alone. speeds: of convolution, of the first nodes, the master's is 1. added: of all further
+    ones. rate: bytes a second. equation: PRINTED or SUMMED."""
 
     network: str
     batch_size: int
@@ -65,16 +59,11 @@ class Cluster:
         """The speed of each of so many nodes."""
         return (*self.speeds, *[self.added] * nodes)[:nodes]
 
-    def bytes(self, nodes):
-        """Bytes that the master and its slaves send each other in a step."""
-        return sent(self.network, self.batch_size, self.speeds_of(nodes), self.equation)
-
     def seconds(self, nodes):
         """{part: seconds} of a step."""
+        sending = sent(self.network, self.batch_size, self.speeds_of(nodes), self.equation) / self.rate
         convolution = self.convolution / sum(self.speeds_of(nodes))
-        return {
-            "communication": self.bytes(nodes) / self.rate, "convolution": convolution, "computation": self.computation,
-        }  # fmt: skip
+        return {"communication": sending, "convolution": convolution, "computation": self.computation}
 
     def speedup(self, nodes):
         """How many times as fast as the master alone."""
@@ -147,7 +136,7 @@ def sent(network, batch_size, speeds, equation):
 @lru_cache
 def derived(equation):
     """{name: Cluster} with the constants that the text of the paper implies, see the module's text."""
-    number = lambda table, column, *key: said(table, column, *key).value  # noqa: E731
+    number = KNOWN.number
     share = number("communication of CPUs", "percent", "500:1500", 64, 4) / 100
     part = number("computation of CPUs", "percent", 64, 1) / 100
     limit = number("greatest speedup of CPUs", "speedup", 1024)
@@ -177,50 +166,37 @@ def derived(equation):
     }
 
 
-GPU_OVER_CPU = Formula(
-    "the ratio of one device of Table 5.3, times Table 5.2, over Table 5.1", lambda one, gpus, cpus: one * gpus / cpus
-)
-
-
 def gpu_over_cpu(network, devices):
     """What Tables 5.1 and 5.2 let one expect of Table 5.3, a Cited; None for one device."""
-    one, gpus = said("5.3", "speedup", network, 1), said("5.2", "speedup", network, devices)
-    return GPU_OVER_CPU(one, gpus, said("5.1", "speedup", network, devices))
+    one, gpus = KNOWN.cited("5.3", "speedup", network, 1), KNOWN.cited("5.2", "speedup", network, devices)
+    words = "the ratio of one device of Table 5.3, times Table 5.2, over Table 5.1"
+    return derived_from(
+        words, lambda one, gpus, cpus: one * gpus / cpus, one, gpus, KNOWN.cited("5.1", "speedup", network, devices)
+    )
 
 
-def high_end(cluster):
-    """The same master with nodes that are FASTER times as fast as the fastest one."""
-    fast = FASTER * max(cluster.speeds)
-    return replace(cluster, speeds=(1.0,), added=fast)
-
-
-def mobile(cluster):
-    """The same master, a desktop GPU, with mobile GPUs."""
-    return replace(cluster, speeds=(1.0,), added=MOBILE)
-
-
-def rows(clusters, nodes=NODES):
+def rows(clusters):
     """A row for each Cluster and number of nodes. clusters: {name: Cluster}."""
     found = []
     for name, cluster in clusters.items():
-        for count in nodes:
+        for count in NODES:
             parts = cluster.seconds(count)
-            about = {"cluster": name, "network": cluster.network, "batch": cluster.batch_size, "equation": cluster.equation}
-            about |= {"MiB/s": round(cluster.rate / MIB, 1), "nodes": count}
-            about |= {f"{part}, s": value for part, value in parts.items()}
-            about |= {"step, s": sum(parts.values()), "speedup": cluster.speedup(count), "limit": cluster.limit}
-            found.append(about)
+            found.append({
+                "cluster": name, "network": cluster.network, "batch": cluster.batch_size, "equation": cluster.equation,
+                "MiB/s": round(cluster.rate / MIB, 1), "nodes": count, **{f"{part}, s": value for part, value in parts.items()},
+                "step, s": sum(parts.values()), "speedup": cluster.speedup(count), "limit": cluster.limit,
+            })  # fmt: skip
     return found
 
 
 def of_rates(equation=PRINTED):
     """Figures 5.13 to 5.15, the speedup at other transmission rates: {figure: ({MiB/s: Cluster}, the most nodes)}."""
-    found = derived(equation)
-    cpus, gpus = found["CPUs, largest network"], found["GPUs, largest network"]
+    cpus, gpus = (derived(equation)[f"{devices}, largest network"] for devices in ("CPUs", "GPUs"))
+    with_nodes = lambda cluster, speed: replace(cluster, speeds=(1.0,), added=speed)  # noqa: E731 # the master stays the same
     kinds = {
-        "5.13a low and mid range CPUs": (cpus, 32), "5.13b high-end CPUs": (high_end(cpus), 32),
-        "5.14a low and mid range GPUs": (gpus, 32), "5.14b high-end GPUs": (high_end(gpus), 32),
-        "5.15 mobile GPUs": (mobile(gpus), 128),
+        "5.13a low and mid range CPUs": (cpus, 32), "5.13b high-end CPUs": (with_nodes(cpus, FASTER * max(cpus.speeds)), 32),
+        "5.14a low and mid range GPUs": (gpus, 32), "5.14b high-end GPUs": (with_nodes(gpus, FASTER * max(gpus.speeds)), 32),
+        "5.15 mobile GPUs": (with_nodes(gpus, MOBILE), 128),
     }  # fmt: skip
     return {
         name: ({rate: replace(cluster, rate=rate * MIB) for rate in RATES}, most) for name, (cluster, most) in kinds.items()

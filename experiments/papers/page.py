@@ -68,10 +68,8 @@ class Page:
 
 
 def section_of(name, found, out, whole):
-    """The Section of a paper; its figures go to `out`/name.
-
-    found: what its parts found. whole: whether these were all parts of the experiments.
-    """
+    """The Section of a paper; its figures go to `out`/name. found: what its parts found. whole: whether these were all parts of
+    the experiments."""
     failures = list(found.failures)
     if (paper := attempt(lambda: paper_of(name), failures)) is None:
         return Section(name, name, failures=tuple(failures))
@@ -105,17 +103,14 @@ def kept_of(name):
     """The kept measurement of a paper, {} where there is none; ValueError if its file holds none."""
     path = KEPT_RESULTS / name / "tables.json"
     try:
-        found = json.loads(path.read_text()) if path.exists() else {}
+        return json.loads(path.read_text()) if path.exists() else {}
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error}): get it again, or measure with gridgrad reproduce {name}") from None
-    return found
 
 
 def with_figures(item, folder, drawn):
-    """The item with its figures as they stand in `folder`, beside the page: (path, its kind).
-
-    What plots the rows of the item is drawn. Others were drawn now, if `drawn`; those of the kept results are copied beside.
-    """
+    """The item with its figures as they stand in `folder`, beside the page: (path, its kind). What plots the rows of the item
+    is drawn. Others were drawn now, if `drawn`; those of the kept results are copied beside."""
     found = []
     for figure in item.figures:
         path, kept = folder / Path(figure).name, KEPT_RESULTS / folder.name / figure
@@ -135,9 +130,8 @@ def with_figures(item, folder, drawn):
 def draw_item(item, path):
     """Draw a panel for each quantity of an item, with bars for each of its rows, and write it to `path`."""
     quantities = list(dict.fromkeys(row.quantity for row in item.rows))
-    figure, panels = plt.subplots(
-        len(quantities), 1, figsize=(7, 0.8 + 2.4 * len(quantities)), layout="constrained", squeeze=False
-    )
+    size = 7, 0.8 + 2.4 * len(quantities)
+    figure, panels = plt.subplots(len(quantities), 1, figsize=size, layout="constrained", squeeze=False)
     shown = set()
     for panel, quantity in zip(panels[:, 0], quantities):
         rows = [row for row in item.rows if row.quantity == quantity]
@@ -148,9 +142,8 @@ def draw_item(item, path):
                 bars = panel.bar(at, value, 0.24, color=COLOURS[kind])
                 panel.bar_label(bars, fmt="%.3g", fontsize=8)
                 shown.add(kind)
-        panel.set_xticks(
-            range(len(rows)), [fill(row.label.removesuffix(f": {quantity}"), 60 // len(rows)) for row in rows], fontsize=8
-        )
+        labels = [fill(row.label.removesuffix(f": {quantity}"), 60 // len(rows)) for row in rows]
+        panel.set_xticks(range(len(rows)), labels, fontsize=8)
         panel.set_ylabel(quantity)
         panel.margins(y=0.15)
         panel.grid(axis="y", alpha=0.3)
@@ -162,10 +155,8 @@ def draw_item(item, path):
 
 
 def made(papers, found, out, form):
-    """The Page, whose figures go to the folder `out`.
-
-    papers: their names. found: {paper: Found}. form: how much was measured: "short", "long", or "kept" for nothing.
-    """
+    """The Page, whose figures go to the folder `out`. papers: their names. found: {paper: Found}. form: how much was measured:
+    "short", "long", or "kept" for nothing."""
     sections = tuple(section_of(name, found.get(name, Found()), out, form == "long") for name in papers)
     return Page(sections, form, date.today().isoformat())
 
@@ -193,13 +184,12 @@ def content(page):
 
 
 def of_section(section):
-    claims = {claim.name: (claim.verdict == CONTRADICTORY, of_claim(claim)) for claim in section.claims}
+    claims = {word: [of_claim(claim) for claim in section.claims if (claim.verdict == CONTRADICTORY) == contradicts]
+              for word, contradicts in (("claims", False), ("contradictions", True))}  # fmt: skip
     return {
         "paper": section.paper, "title": section.title, "about": section.about, "described": section.described,
         "processors": {MEASURED: section.here, KEPT: section.kept}, "failures": list(section.failures),
-        "left out": section.left_out, "items": [of_item(item, section) for item in section.items],
-        "claims": [claim for contradicts, claim in claims.values() if not contradicts],
-        "contradictions": [claim for contradicts, claim in claims.values() if contradicts],
+        "left out": section.left_out, "items": [of_item(item, section) for item in section.items], **claims,
     }  # fmt: skip
 
 
@@ -220,20 +210,18 @@ def of_row(row):
     more = {MEASURED: {"remark": row.remark}, KEPT: {"remark": row.kept_remark}}
     more[PREDICTED] = {} if measured else {"remark": row.remark or row.kept_remark}
     if row.cited is not None:
-        formula = row.cited.formula.words if row.cited.formula else ""
-        more[row.cited.kind] = {"place": row.cited.place, "uncertainty": row.cited.uncertainty, "formula": formula}
+        more[row.cited.kind] = {name: getattr(row.cited, name) for name in ("place", "uncertainty", "formula")}
     for kind, value in row.values.items():
         yield {"label": row.label, "kind": kind, "value": value} | {name: said for name, said in more[kind].items() if said}
 
 
 def of_claim(claim):
-    findings = [
-        {"kind": kind, "verdict": verdict(one), "numbers": one.numbers, "reason": one.reason} for kind, one in claim.findings
-    ]
+    findings = [{"kind": kind, "verdict": in_file(one.verdict), "numbers": one.numbers, "reason": one.reason}
+                for kind, one in claim.findings]  # fmt: skip
     found = {"name": claim.name, "says": claim.says, "place": claim.place, "main": claim.main}
-    return found | {"verdict": verdict(claim), "findings": findings}
+    return found | {"verdict": in_file(claim.verdict), "findings": findings}
 
 
-def verdict(one):
-    """That of a claim or a finding, without the word "here": what is in the file was all found here."""
-    return one.verdict.removesuffix(" here")
+def in_file(verdict):
+    """A verdict without the word "here": what is in the file was all found here."""
+    return verdict.removesuffix(" here")

@@ -86,9 +86,7 @@ def explained(item):
 
 def deviation(item):
     """The ratios of measured and of predicted numbers to those of the paper, in one line: the median, the least, the greatest.
-
-    Empty where they do not compare. What was measured now and what is kept are never in one ratio.
-    """
+    Empty where they do not compare. What was measured now and what is kept are never in one ratio."""
     if not item.compares:
         return ""
     found = []

@@ -20,10 +20,12 @@ Texts are f-strings, what decides is an expression, see `expressions.py`. Both m
 
 and what `NAME.names(tables)` returns. A claim whose expressions ask for what is not there is open, with `missing` or the reason
 why; one with `open` is open; `contradiction = true` says that two passages contradict each other. `let` names expressions that
-are computed first. `holds` may be None: not known. `kind` is one of
-measured (without it), kept, predicted, derived, or an expression that gives one.
+are computed first. `holds` may be None: not known. `kind` is one of measured (without it), kept, predicted, derived, or an
+expression that gives one.
 
-An item with `each` (an expression, a list of dicts whose columns are names in the item and its rows) is one for each of them.
+`like = "steps"` gives an item or a claim the entries of [shared.steps] as far as it has none of its own; its own `let` is
+computed first. An item without `command` is measured by `reproduce NAME`. One with `each` (an expression, a list of dicts whose
+columns are names in the item and its rows) is one for each of them.
 
 A row of an item: `each` (the same, of rows; `row` is the dict itself), `label`, `remark`
 (texts), `measured`, `predicted`, `printed` (expressions; the last one is a single t(..) or v(..)), or `derived`, an expression
@@ -31,17 +33,18 @@ over such, with `formula`, its words. What an entry leaves out are the columns o
 """
 
 import tomllib
-from functools import lru_cache
+from functools import lru_cache, reduce
 from importlib import import_module
+from operator import getitem
 from pathlib import Path
 from statistics import mean, median
 
 from gridgrad.experiments.common.tables import cell, counted
-from gridgrad.experiments.papers import other_results
-from gridgrad.experiments.papers.cited import NOT_PRINTED, Formula, of_content
-from gridgrad.experiments.papers.claims import FOLLOWS, contradictory, found, judged, undecided
+from gridgrad.experiments.papers.cited import NOT_PRINTED, derived, of_content
+from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, FOLLOWS, HOLDS, OPEN, Claim, Finding, in_order
 from gridgrad.experiments.papers.expressions import Expression, MissingError
-from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED, Item, ItemRow, is_number, value_of
+from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED, Item, ItemRow, is_number
+from gridgrad.nn.files.documents import UNFIT, content_of_file
 
 NAMES = "laugier2018", "grabaskas2018", "hegde2016", "marques2016", "eserol2019"  # of the papers, in this order on the page
 FOLDER = Path(__file__).parent
@@ -63,29 +66,26 @@ class Paper:
     """All that is said of a paper. module: NAME.py. The rest of what it has is as in the file."""
 
     def __init__(self, name, text, module):
+        self.name, self.module, self._expressions = name, module, {}
         try:
             content = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+            self.known = of_content(content.pop("tables", {}), content.pop("values", {}))
+            shared = content.pop("shared", {})
+            self.item_data = [completed(one, shared) for one in content.pop("items", [])]
+            self.claim_data = {key: completed(one, shared) for key, one in content.pop("claims", {}).items()}
+        except ValueError as error:
             raise ValueError(f"{name}.toml: {error}") from None
-        self.name, self.module = name, module
         self.title, self.about, self.verdict, self.described = (content.pop(key, "") for key in WORDS)
-        self.minutes = content.pop("minutes", None)
+        self.minutes, self.figures = content.pop("minutes", None), content.pop("figures", {})
         self.measured_on = Expression(content.pop("measured_on", "''"), f"{name}: measured_on")
-        self.figures = content.pop("figures", {})
-        self.item_data, claims = content.pop("items", []), content.get("claims", {})
-        for key, one in claims.items():
+        if content.keys() - {"notes"}:  # which are remarks of ours
+            raise ValueError(f"{name}.toml: {', '.join(content)}: numbers stand in tables or in values, which name their place")
+        for key, one in self.claim_data.items():
             check_entry(name, "claim", key, one)
         for one in self.item_data:
             check_entry(name, "item", one.get("name"), one)
             for row in one.get("rows", ()):
                 check_entry(name, "row of item", one["name"], row)
-        self.claim_data = {key: {word: one.pop(word) for word in (*OF_CLAIM, "let", "contradiction") if word in one}
-                           for key, one in claims.items()}  # fmt: skip
-        try:
-            self.known = of_content(content)
-        except ValueError as error:
-            raise ValueError(f"{name}.toml: {error}") from None
-        self._expressions = {}
 
     def items(self, tables):
         """All Items. tables: of `NAME.tables`."""
@@ -93,16 +93,19 @@ class Paper:
         return [self._item(dict(one), names | line) for one in self.item_data for line in self._lines(one, one["name"], names)]
 
     def claims(self, tables):
-        """All Claims with what is found of them."""
+        """All Claims with what is found of them, contrary results first."""
         names = self.names(tables)
-        return judged(self.known, {key: self._finding(key, one, names) for key, one in self.claim_data.items()})
+        return in_order(
+            Claim(key, one["says"], one["place"], one.get("main", False), self._finding(key, one, names))
+            for key, one in self.claim_data.items()
+        )
 
     def where(self, tables):
         """On which machine was measured; empty if nowhere."""
         return self.measured_on(self.names(tables)) if tables else ""
 
     def draw(self, tables, out):
-        """Write the figures of the file, as far as their tables have rows, and those of `NAME.draw` into the folder `out`."""
+        """Write the figures of the file, as far as their tables have rows, into the folder `out`."""
         from pandas import DataFrame  # late, as is what draws
 
         from gridgrad.experiments.plots import lines
@@ -112,33 +115,15 @@ class Paper:
             if rows := tables.get(spec["table"]):
                 how = {key: value for key, value in spec.items() if key not in ("table", "x", "y")}
                 save(lines.draw(DataFrame(rows), spec["x"], [spec["y"]], **how), out / f"{name}.png")
-        if hasattr(self.module, "draw"):
-            self.module.draw(tables, out)
 
     def names(self, tables):
         """{name: what it is in expressions}."""
         of_ours = Ours(tables, f"nothing of this was measured: `gridgrad reproduce {self.name}` does it")
         return {
-            **FUNCTIONS, **self.module.names(tables), "printed": lambda name: self._table(name).lines(),
-            "v": lambda key: self._value(key).value, "t": lambda *key: number_of(self._cited(*key)),
+            **FUNCTIONS, **self.module.names(tables), "printed": self.known.lines,
+            "v": lambda key: self.known.value(key).value, "t": lambda *key: number_of(self.known.cited(*key)),
             "rows": of_ours.rows, "col": of_ours.column, "tables": tables,
         }  # fmt: skip
-
-    def _cited(self, table, column, *key):
-        known = self._table(table)
-        if column not in known.columns:
-            raise ValueError(f"table '{table}' of the paper has no column '{column}': it has {', '.join(known.columns)}")
-        return known.cited(column, *key)
-
-    def _table(self, name):
-        if name not in self.known.tables:
-            raise ValueError(f"the paper has no table '{name}' in {self.name}.toml: there are {', '.join(self.known.tables)}")
-        return self.known.tables[name]
-
-    def _value(self, key):
-        if key not in self.known.values:
-            raise ValueError(f"there is no value '{key}' in {self.name}.toml: there are {', '.join(self.known.values)}")
-        return self.known.values[key]
 
     def _computed(self, text, where, names, is_text=False):
         """The value of an expression or a text, which is read once."""
@@ -153,20 +138,17 @@ class Paper:
         try:
             for word, text in claim.get("let", {}).items():
                 names[word] = self._computed(text, where, names)
-            word = claim.get("kind", "measured")
-            kind = KINDS.get(word) or KINDS.get(said("kind"))
+            kind = KINDS.get(claim.get("kind", "measured")) or KINDS.get(said("kind"))
             if kind is None:
                 raise ValueError(f"{self.name}, {where}: the kind is one of {', '.join(KINDS)}")
             if claim.get("contradiction"):
-                return contradictory(said("numbers"), said("reason"))
+                return Finding(CONTRADICTORY, said("numbers"), said("reason"), FOLLOWS)
             if "open" in claim:
-                return undecided(said("open"), said("numbers"), kind if "numbers" in claim else FOLLOWS)
+                return Finding(OPEN, said("numbers"), said("open"), kind if "numbers" in claim else FOLLOWS)
             holds = self._computed(claim["holds"], where, names)
-            if holds is None:
-                return undecided(said("reason"), said("numbers"), kind)
-            return found(bool(holds), said("numbers"), said("reason"), kind)
+            return Finding(OPEN if holds is None else HOLDS if holds else DIFFERS, said("numbers"), said("reason"), kind)
         except MissingError as error:
-            return undecided(said("missing") or str(error))
+            return Finding(OPEN, "", said("missing") or str(error), FOLLOWS)
 
     def _lines(self, spec, where, names):
         """What `each` of an item or a row gives; without it one dict of nothing."""
@@ -175,6 +157,7 @@ class Paper:
     def _item(self, item, names):
         """The Item of a table of the file."""
         where = f"item '{item['name']}'"
+        item = {"command": f"reproduce {self.name}"} | item
         item.pop("each", None)
         rows = [row for spec in item.pop("rows", ()) for row in self._rows(spec, where, names)]
         for word, is_text in OF_ITEM.items():
@@ -195,7 +178,7 @@ class Paper:
                     for word in (*TEXTS, "measured", "predicted")}  # fmt: skip
             remark = ours.pop("remark") or ""
             cited = self._of_paper(spec, where, inner) if {"printed", "derived"} & spec.keys() else line.get("printed")
-            yield ItemRow(cited=cited, remark=remark, **{word: value_of(one) for word, one in ours.items()})
+            yield ItemRow(cited=cited, remark=remark, **{key: None if one == NOT_PRINTED else one for key, one in ours.items()})
 
     def _maybe(self, text, where, names, is_text=False):
         try:
@@ -206,26 +189,34 @@ class Paper:
     def _of_paper(self, spec, where, names):
         """The Cited of a row; None where the paper says nothing."""
         if "printed" in spec:
-            return self._computed(spec["printed"], where, {**names, "v": self._value, "t": self._cited})
+            return self._computed(spec["printed"], where, {**names, "v": self.known.value, "t": self.known.cited})
         used = []
 
         def noted(cited):
             used.append(cited)
             return number_of(cited)
 
-        own = {"v": lambda key: noted(self._value(key)), "t": lambda *key: noted(self._cited(*key))}
-        try:
-            value = self._computed(spec["derived"], where, names | own)
-        except MissingError:
-            return None
-        return Formula(spec["formula"], lambda *_: value, spec.get("place", ""))(*used) if value is not None else None
+        own = {"v": lambda key: noted(self.known.value(key)), "t": lambda *key: noted(self.known.cited(*key))}
+        value = self._maybe(spec["derived"], where, names | own)
+        return None if value is None else derived(spec["formula"], lambda *_: value, *used, place=spec.get("place", ""))
+
+
+def completed(entry, shared):
+    """An item or a claim of a file, with what it has not itself from the entry of `shared` that it is `like`."""
+    if "like" not in entry:
+        return entry
+    if (name := entry.pop("like")) not in shared:
+        raise ValueError(f"like = '{name}': there is no [shared.{name}]")
+    given, own = shared[name], entry.get("let", {})
+    lets = own | {key: text for key, text in given.get("let", {}).items() if key not in own}
+    return given | entry | ({"let": lets} if lets else {})
 
 
 def check_entry(paper, kind, name, entry):
     """Raise ValueError for an entry of a file that lacks a key, or has one that there is not."""
     where = f"{paper}.toml, {kind} '{name}'"
-    if lacking := NEEDED[kind] - entry.keys():
-        raise ValueError(f"{where}: {' and '.join(sorted(lacking))} is missing")
+    if lacking := [key for key in sorted(NEEDED[kind]) if not entry.get(key)]:
+        raise ValueError(f"{where}: {' and '.join(lacking)} is missing")
     if unknown := entry.keys() - KNOWN[kind]:
         raise ValueError(f"{where}: there is no {' nor '.join(sorted(unknown))}: it may have {', '.join(sorted(KNOWN[kind]))}")
     if kind == "claim" and not {"holds", "open", "contradiction"} & entry.keys():
@@ -238,31 +229,25 @@ class Ours:
     def __init__(self, tables, missing):
         self.tables, self.missing = tables, missing
 
-    def rows(self, table, **values):
+    def rows(self, table, *columns, **values):
         """The rows with these values; MissingError without any, ValueError for a table or a column that there is not."""
         if self.tables and table not in self.tables:
             raise ValueError(f"there is no table '{table}': there are {', '.join(self.tables)}")
         rows = self.tables.get(table) or ()
-        self._check(table, rows, values)
-        found = [row for row in rows if all(row.get(name) == value for name, value in values.items())]
-        if not found:
-            raise MissingError(self.missing)
-        return found
+        known = dict.fromkeys(name for row in rows for name in row)
+        for column in (*columns, *values):
+            if rows and column not in known:
+                raise ValueError(f"table '{table}' has no column '{column}': it has {', '.join(known)}")
+        return self._found([row for row in rows if all(row.get(name) == value for name, value in values.items())])
 
     def column(self, table, column, **values):
         """The values of a column in these rows, without those that are None; MissingError without any."""
-        rows = self.rows(table, **values)
-        self._check(table, self.tables[table], [column])
-        found = [row[column] for row in rows if row.get(column) is not None]
-        if not found:
-            raise MissingError(self.missing)
-        return found
+        return self._found([row[column] for row in self.rows(table, column, **values) if row.get(column) is not None])
 
-    def _check(self, table, rows, columns):
-        known = dict.fromkeys(name for row in rows for name in row)
-        for column in columns:
-            if rows and column not in known:
-                raise ValueError(f"table '{table}' has no column '{column}': it has {', '.join(known)}")
+    def _found(self, some):
+        if not some:
+            raise MissingError(self.missing)
+        return some
 
 
 def number_of(cited):
@@ -272,12 +257,16 @@ def number_of(cited):
     return cited.value
 
 
-def kept(path, *keys):
-    """What a file of JSON holds under these keys; MissingError where it has nothing there."""
-    found, why = other_results.kept(path, lambda content: down(content, keys))
-    if why:
-        raise MissingError(why)
-    return found
+def kept(path, *keys, choose=None):
+    """What a file of JSON that another program wrote holds under these keys, or what `choose` finds in its content.
+    MissingError, with the reason, where it has nothing there."""
+    if not Path(path).exists():
+        raise MissingError(f"there is no {path}")
+    try:
+        found = reduce(getitem, keys, content_of_file(path))
+        return choose(found) if choose else found
+    except (*UNFIT, OSError) as error:
+        raise MissingError(f"{path} does not hold what decides this ({type(error).__name__})") from None
 
 
 def source(path, content=None):
@@ -285,16 +274,18 @@ def source(path, content=None):
     return f"{path}, {(content or kept(path))['versions']['processor']}"
 
 
+def groups(rows, *names):
+    """{values of these columns: rows}."""
+    found = {}
+    for row in rows:
+        found.setdefault(tuple(row[name] for name in names), []).append(row)
+    return found
+
+
 def starting(named, prefix, key=None):
     """{rest of the name: value, or what it has under a key} of those whose names begin so."""
     found = {name.removeprefix(prefix): one for name, one in named.items() if name.startswith(prefix)}
     return {name: one[key] for name, one in found.items()} if key else found
-
-
-def down(content, keys):
-    for key in keys:
-        content = content[key]
-    return content
 
 
 # ----- what all papers' expressions have
@@ -332,18 +323,14 @@ def within(one, low, high):
 
 
 def above(one, other, by=1.0):
-    """Whether a number is greater than another by more than a factor: True, False, or None where their ranges overlap.
-
-    one, other: their ranges, (least, most).
-    """
+    """Whether a number is greater than another by more than a factor: True, False, or None where their ranges overlap. one,
+    other: their ranges, (least, most)."""
     return True if one[0] > by * other[1] else False if by * one[1] < other[0] else None
 
 
 def alike(ranges, most, as_difference=False):
     """Whether numbers of several cases are about the same: True, False, or None where the rounds of one case differ as much.
-
-    ranges: (least, most) of each. most: by how much they may differ, relative, or `as_difference`.
-    """
+    ranges: (least, most) of each. most: by how much they may differ, relative, or `as_difference`."""
     apart = (lambda a, b: a - b) if as_difference else (lambda a, b: a / b - 1)
     if apart(max(high for _, high in ranges), min(low for low, _ in ranges)) < most:
         return True
@@ -364,7 +351,7 @@ FUNCTIONS = {
 def printed(name):
     """What the paper of NAME.toml prints, a Published, for NAME.py."""
     content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
-    return of_content({key: content[key] for key in ("tables", "values") if key in content})
+    return of_content(content["tables"], content["values"])
 
 
 @lru_cache

@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
+from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_json
+from gridgrad.experiments.launching.start_ranks import mpiexec, printed_json
 from gridgrad.nn.files.documents import content_of
 from gridgrad.nn.files.limits import read_limited
 from gridgrad.nn.kernels.processor import processor
@@ -38,11 +40,8 @@ class PaperPart:
 
 @dataclass
 class Found:
-    """What the parts of one paper found.
-
-    results: {name of the part: what it returned}. failures: a line for each part that failed. left_out: names of parts for
-    which the time was too short.
-    """
+    """What the parts of one paper found. results: {name of the part: what it returned}. failures: a line for each part that
+    failed. left_out: names of parts for which the time was too short."""
 
     results: dict = field(default_factory=dict)
     failures: list = field(default_factory=list)
@@ -50,10 +49,9 @@ class Found:
 
 
 class TimeLeft:
-    """How much time is left, judged by how long the parts took that are done.
-
-    parts: all that are to be run. seconds: that they may take together, None for as long as they need.
-    """
+    """How much time is left, judged by how long the parts took that are done. parts: all that are to be run. seconds: that they
+    may take together, None for as long as they need. expected: of the parts that are left; spent, foreseen: what those that
+    were run have taken, and were expected to."""
 
     def __init__(self, parts, seconds=None):
         self.start, self.seconds = time.monotonic(), seconds
@@ -73,15 +71,6 @@ class TimeLeft:
         """The seconds until all parts have to be done, None for any."""
         return None if self.seconds is None else max(1.0, self.seconds - (time.monotonic() - self.start))
 
-    def took(self, part, seconds):
-        """Note that a part took so many seconds."""
-        self.spent, self.foreseen = self.spent + seconds, self.foreseen + part.seconds
-        self.expected -= part.seconds
-
-    def passed(self, part):
-        """Note that a part was not run."""
-        self.expected -= part.seconds
-
     def left(self):
         """The time that the remaining parts take, in words."""
         seconds = self.pace * max(0.0, self.expected)
@@ -94,10 +83,8 @@ class TimeUpError(Exception):
 
 @contextlib.contextmanager
 def at_most(seconds):
-    """End what runs inside by a TimeUpError after so many seconds; None for no limit. Jobs end their processes then.
-
-    Nothing else here uses the alarm of the system, and programs run in the main thread, which gets it.
-    """
+    """End what runs inside by a TimeUpError after so many seconds; None for no limit. Jobs end their processes then. Nothing
+    else here uses the alarm of the system, and programs run in the main thread, which gets it."""
 
     def end(*_):
         raise TimeUpError
@@ -112,11 +99,9 @@ def at_most(seconds):
 
 
 def run_resumable(by_paper, folder, seconds=None, say=lambda line: print(line, file=sys.stderr, flush=True)):
-    """Run the parts of several papers: {paper: Found}. What was done before, with the same settings, is read instead.
-
-    by_paper: {paper: [PaperPart]}. folder: where what they found is kept. seconds: that it may take, None for any; parts that
-    would take longer are left out. say: takes a line on each part. A part that fails does not keep others from running.
-    """
+    """Run the parts of several papers: {paper: Found}. What was done before, with the same settings, is read instead. by_paper:
+    {paper: [PaperPart]}. folder: where what they found is kept. seconds: that it may take, None for any; parts that would take
+    longer are left out. say: takes a line on each part. A part that fails does not keep others from running."""
     here = {"processor": processor().title, "launcher": os.environ.get("MPIEXEC", "")}
     found = {paper: Found() for paper in by_paper}
     todo = []
@@ -131,8 +116,8 @@ def run_resumable(by_paper, folder, seconds=None, say=lambda line: print(line, f
     say(f"{len(todo)} parts to do, {done} done before; {clock.left()}")
     for number, (paper, part) in enumerate(todo, 1):
         mine = found[paper]
+        clock.expected -= part.seconds
         if not clock.allows(part):
-            clock.passed(part)
             mine.left_out.append(part.name)
             continue
         start = time.monotonic()
@@ -149,7 +134,7 @@ def run_resumable(by_paper, folder, seconds=None, say=lambda line: print(line, f
             ended = f" FAILED: {one_line(error)}"
             mine.failures.append(f"{part.name}: {one_line(error)}")
         took = time.monotonic() - start
-        clock.took(part, took)
+        clock.spent, clock.foreseen = clock.spent + took, clock.foreseen + part.seconds
         say(f"[{number}/{len(todo)}] {paper}: {part.name}, {took:.1f} s{ended}; {clock.left()}")
     for mine, parts in zip(found.values(), by_paper.values()):
         mine.results = {part.name: mine.results[part.name] for part in parts if part.name in mine.results}
@@ -180,3 +165,11 @@ def read(path, settings):
         return content["result"] if content["settings"] == json.loads(json.dumps(settings)) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def run_job(program, ranks, timeout, what, **options):
+    """What a job of so many ranks prints in its last line, the content of JSON; UserError if it fails. what: words for it.
+    program: behind "papers.". options: of the program, by the names of its arguments; those that are None are left out."""
+    words = [word for name, value in options.items() if value is not None
+             for word in (f"--{name.replace('_', '-')}", *([] if value is True else [str(value)]))]  # fmt: skip
+    return printed_json(mpiexec(ranks, [*as_module(f"papers.{program}"), *words], timeout), what)
