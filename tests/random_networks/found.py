@@ -57,6 +57,6 @@ FOUND = [
                         shape=(3, 3, 1), grid={"batch": 1, "model": 3}, plan="hypergraph", owners="fine", update="sharded",
                         optimizer=("adam", {"clip_norm": 1.0, "eps": 0.001}), batch_sizes=(2, 4, 4), seed=156897)),
     # A product of a fine partition was said to copy all inputs of its rank, not only its own.
-    ("predictions", Case(layers=[("Linear", 7), ("Tanh",), ("Linear", 2)], shape=(7, 7, 3), grid={"batch": 1, "model": 5},
-                         plan="hypergraph", owners="fine", batch_sizes=(3,), seed=414180)),
+    ("predictions", Case(layers=[("Linear", 7), ("Tanh",), ("Linear", 2)], shape=(7, 7, 3), grid={"batch": 1, "model": 3},
+                         plan="hypergraph", owners="fine", batch_sizes=(3,), seed=1)),
 ]  # fmt: skip
