@@ -195,7 +195,15 @@ def planned(net, asked, comm, batch_size, machine, alternatives):
 
 def of_first(comm, decide):
     """What `decide` returns on the first rank, on all ranks; ValueError on all if it fails. Collective."""
+
+    def decided():
+        try:
+            return decide()
+        except MemoryError:
+            advice = "name the grid and the plan"
+            raise UserError(f"there is too little memory to plan for a network of this size: {advice}") from None
+
     try:
-        return broadcast(comm, on_root(comm, decide))
+        return broadcast(comm, on_root(comm, decided))
     except UserError as error:
         raise ValueError(str(error)) from None
