@@ -148,9 +148,15 @@ class Context(dict[Any, Any]):
     def as_graph(self, function: Callable[..., Any], key: Any, *arrays: Array, follows: bool = False) -> Any:
         """function(*arrays): a pass of many layers in this context, on a GPU as a graph unless an observer hears of each layer.
         key, follows: see `Graphs.run`."""
-        if xp.is_cpu or self.observer is not None and self.observer.hears_passes:
+        if xp.is_cpu:
             return function(*arrays)
-        return self.graphs.run(function, (key, self.batch_size, self.minibatch_size), *arrays, follows=follows)
+        if self.observer is not None and self.observer.hears_passes:
+            if not follows:
+                self.graphs.forget_newest()
+            return function(*arrays)
+        hears_written = self.observer is not None and self.observer.hears_written
+        key = key, self.batch_size, self.minibatch_size, hears_written
+        return self.graphs.run(function, key, *arrays, follows=follows)
 
     # ----- where an observer listens, every pass of a layer is a call of `run` or lies between `begin_pass` and `end_pass`
 
@@ -182,7 +188,8 @@ class Context(dict[Any, Any]):
     def written(self, layer: Any) -> None:
         """Tell the observer that the gradients of a layer's parameters are final."""
         if self.observer is not None and self.observer.hears_written:
-            between(partial(self.observer.written, layer.observed_as or layer))
+            observed = layer.observed_as or layer
+            between(lambda: self.observer.written(observed))  # a graph may be older than the observer that is told
 
     def __repr__(self):
         kind = "training" if self.training else "evaluation"

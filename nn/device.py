@@ -144,9 +144,8 @@ class ArrayLibrary:  # looking up attributes of a SimpleNamespace takes three ti
     add_product(a, b, out): adds the product of two matrices to `out`."""
 
 
-recording: Any = (
-    None  # the Graph that is being recorded (nn/graphs.py): nothing is computed, and nothing may wait for the device
-)
+# The Graph that is being recorded (nn/graphs.py), if any: nothing is computed then, and nothing may wait for the device.
+recording: Any = None
 _crossings = 0
 _recorders: WeakSet[Recorder] = WeakSet()
 KINDS = {"cpu": Cpu, "gpu": Gpu}

@@ -56,12 +56,20 @@ class Graphs:
             self._known[self._key] = None
         return result
 
+    def forget_newest(self) -> None:
+        """Called where a function ran as it is, without `run`: what follows it must not be replayed behind an older graph."""
+        self._key = self._graph = None
+
     def _recorded(self, function, inputs):
-        """A Graph; None if the device refuses something in it."""
+        """A Graph; None if the device refuses something in it. Then the function has left nothing on the host."""
         self.recorder = self.recorder or device.recorder()
+        before = [(found, dict(found)) for found in self.attributes()]
         try:
             return Graph(self, function, inputs)
         except Exception:  # each library of the device has its own; a fault of the function itself shows when it runs as it is
+            for found, attributes in before:
+                found.clear()
+                found.update(attributes)
             return None
 
 

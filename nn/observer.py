@@ -68,9 +68,8 @@ class ObserverGroup(Observer):
 
     def __init__(self, observers):
         self.observers = observers
-        self.hears_passes, self.hears_written = (
-            any(getattr(observer, hears) for observer in observers) for hears in ("hears_passes", "hears_written")
-        )
+        self.hears_passes = any(observer.hears_passes for observer in observers)
+        self.hears_written = any(observer.hears_written for observer in observers)
         for event in EVENTS:
             setattr(self, event, partial(self._tell, event))
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -17,6 +18,7 @@ from gridgrad.nn import device
 from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.nn.graphs import Graph, Graphs
 from gridgrad.nn.kernels.kernel_table import kernels, use
+from gridgrad.nn.observer import Observer
 from gridgrad.parallel import ProcessGrid, distribute, use_device
 from gridgrad.parallel.grid.devices import Staging, is_cuda_aware, ranks_on_cpus, staging
 from gridgrad.parallel.sync.overlapped import OverlappedReduction
@@ -360,27 +362,84 @@ def test_a_function_that_reads_back_or_depends_on_the_host_is_no_graph(monkeypat
 
 @pytest.mark.parametrize("reads", ["first", "second", "second, by to_host", "neither"])
 def test_a_function_that_follows_finds_what_the_newest_one_left(monkeypatch, reads):
-    """Whether they are graphs or not, with inputs of two sizes and two keys in turn."""
+    """Whether they are graphs or not, with inputs of two sizes and two keys in turn, also after a vain recording."""
     monkeypatch.setenv("GRIDGRAD_GRAPH", "1")
     device.use("stand-in")
     left = {}
     graphs = Graphs(attributes=lambda: [left])
 
     def first(x):
-        left["doubled"] = x + x
+        left["doubled"], left["size"] = x + x, len(x)
         return xp.add(x, float(x[0])) if reads == "first" else x
 
     def second(y):
         read = {"second": lambda: float(y[0]), "second, by to_host": lambda: to_host(y)[0].item()}.get(reads, lambda: y)
-        return left["doubled"] + read()
+        doubled, left["doubled"] = left["doubled"], None
+        return doubled + read()
 
     for step in range(20):
-        x, y = (to_device(np.arange(2.0 + step % 2) + step * number) for number in (1, 10))
+        size = 2 + step % 2
+        x, y = (to_device(np.arange(float(size)) + step * number) for number in (1, 10))
         graphs.run(first, f"first {step % 4 // 2}", x)
         found, host = graphs.run(second, "second", y, follows=True), [*map(to_host, (x, y))]
         assert np.array_equal(to_host(found), 2 * host[0] + (host[1][0] if "second" in reads else host[1]))
-        assert np.array_equal(to_host(left["doubled"]), 2 * host[0])
+        assert left == {"doubled": None, "size": size}
     assert {type(found) for found in graphs._known.values()} == {Graph if reads in ("second", "neither") else type(None)}
+
+
+class Timed(Observer):
+    """Hears of every pass, so that it runs as it is."""
+
+    def begin(self, thing, phase, context):
+        pass
+
+
+class Written(Observer):
+    def __init__(self):
+        self.layers = []
+
+    def written(self, layer):
+        self.layers.append(layer.name)
+
+
+def small_network(monkeypatch, graphs):
+    """(a network on the stand-in, a loss)."""
+    monkeypatch.setenv("GRIDGRAD_GRAPH", graphs)
+    device.use("stand-in")
+    net = nn.Sequential([nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)])
+    net.allocate()
+    return net, nn.MSE()
+
+
+def test_an_observer_of_passes_may_come_or_go_between_two_graphs(monkeypatch):
+    """As in asynchronous pipelines, where a backward pass may be steps after its forward pass."""
+    gradients = {"0": [], "1": []}
+    for graphs, found in gradients.items():
+        (net, loss), context, random = small_network(monkeypatch, graphs), nn.Context(), np.random.default_rng(0)
+        forward, backward = partial(net.passes.loss, loss, context=context), partial(net.passes.backward_from, loss, context)
+        for step in range(9):
+            x, y = (to_device(random.standard_normal((5, width), np.float32)) for width in (3, 2))
+            context.begin(seed=0, step=step, batch_size=5)
+            context.attach(Timed() if step == 4 else None)
+            context.as_graph(forward, (net.passes, loss), x, y)
+            context.attach(Timed() if step == 6 else None)
+            context.as_graph(backward, (), follows=True)
+            found.append(to_host(net.grads).copy())
+    assert np.array_equal(gradients["0"], gradients["1"])
+
+
+def test_who_hears_of_written_gradients_does_so_while_it_is_registered(monkeypatch):
+    """Not those observers that were registered when a graph was recorded."""
+    net, loss = small_network(monkeypatch, "1")
+    optimizer, x, y = nn.SGD(net, 0.1), np.ones((5, 3), np.float32), np.zeros((5, 2), np.float32)
+    for observer in None, Written(), Written():
+        if observer:
+            net.observe(observer)
+        for _ in range(4):
+            net.learn(x, y, loss, optimizer)
+        if observer:
+            net.forget(observer)
+            assert observer.layers == ["2", "0"] * 4
 
 
 # ----- everything, on the stand-in
