@@ -50,7 +50,7 @@ class Optimizer:
                 check(getattr(self, name), name)
         if self.clip_norm is not None:
             above_zero(self.clip_norm, "clip_norm")
-        self.lr = self._schedule = self.lr if callable(self.lr) else constant(self.lr)
+        self.lr = self.lr if callable(self.lr) else constant(self.lr)
         self.updates, self.last_lr = 0, self.rate()  # how many so far, and the learning rate of the last one
         self.net.allocate()
         self.attach()
@@ -113,7 +113,7 @@ class Optimizer:
 
     def rate(self) -> float:
         """The learning rate of the next update. Raises ValueError if the schedule gives no finite number of at least 0."""
-        lr = self._schedule(self.net.step)
+        lr = self.lr(self.net.step) if callable(self.lr) else self.lr
         if not 0 <= lr < math.inf:
             raise ValueError(f"the schedule gives the learning rate {lr} at step {self.net.step}: it must be at least 0")
         return lr

@@ -120,6 +120,9 @@ def test_schedules():
     for rate in math.nan, -0.1:
         with pytest.raises(ValueError, match=f"the schedule gives the learning rate {rate} at step 0"):
             SGD(network(), lambda step, rate=rate: rate)
+    optimizer = SGD(network(), 0.1)
+    for optimizer.lr in constant(0.3), 0.3:  # may be changed between two steps
+        assert optimizer.rate() == 0.3
 
 
 # ----- early stopping
