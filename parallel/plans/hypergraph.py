@@ -37,6 +37,7 @@ from gridgrad.parallel.plans.marques import AddBias, with_weight
 
 HYPERGRAPH = "hypergraph"  # the word of the plan
 MOST_PRODUCTS = 8  # into which the pairs of a layer at one rank are divided
+DRAWN = 1 << 22  # the initial weights that are drawn at a time, at most, or those of one input
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,13 +97,16 @@ class Pairs(Parameter):
 
     def initialise(self, seed, stream):
         """As the serial weight, of all outputs of the inputs that it has, because random numbers are drawn in whole rows."""
-        outputs = self.weight.shape[-1]
+        *kernel, _, outputs = self.weight.shape
         rows, columns = np.divmod(indices(self.index[-1]), outputs)
         inputs, rows = np.unique(rows, return_inverse=True)
-        drawn = self.weight.placed(Block((*self.index[:-1], inputs, slice(0, outputs))))
-        drawn.value = xp.empty(drawn.block_shape, self.value.dtype)
-        drawn.initialise(seed, stream)
-        self.value[...] = drawn.value[..., to_device(rows), to_device(columns)]
+        many = max(1, DRAWN // (prod(kernel) * outputs))
+        for first in range(0, len(inputs), many):  # a rank may have pairs of all inputs, and no room for the whole weight
+            drawn = self.weight.placed(Block((*self.index[:-1], inputs[first : first + many], slice(0, outputs))))
+            drawn.value = xp.empty(drawn.block_shape, self.value.dtype)
+            drawn.initialise(seed, stream)
+            some = slice(*np.searchsorted(rows, (first, first + many)).tolist())
+            self.value[..., some] = drawn.value[..., to_device(rows[some] - first), to_device(columns[some])]
 
 
 class Product:

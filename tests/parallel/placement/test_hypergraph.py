@@ -17,11 +17,14 @@ from gridgrad.nn import (
     Sequential,
     SparseLinear,
 )
+from gridgrad.nn.device import to_host, xp
+from gridgrad.nn.layer import Block, Parameter
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.grid.process_grid import GridDescription
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.placement.plan import weighted
-from gridgrad.parallel.plans.hypergraph import Owners
+from gridgrad.parallel.plans import hypergraph
+from gridgrad.parallel.plans.hypergraph import Owners, Pairs
 from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.training.steps import train_step
 from tests.mpi import mpi
@@ -89,6 +92,20 @@ def test_bytes_and_messages_on_the_wire_are_those_of_the_hypergraph(comm):
         both = traffic[:, rank], traffic[:, :, rank]
         assert sum(record.bytes for record in records) == sum(map(np.sum, both)) * len(x) * 8, (layers, grain)
         assert sum(record.messages for record in records) == sum(map(np.count_nonzero, both)), (layers, grain)
+
+
+def test_pairs_begin_as_the_serial_weight_which_is_never_drawn_as_a_whole(monkeypatch):
+    weight, held, drawn, initialise = Conv2d(6, 5, 3).weight, np.array([1, 2, 4, 10, 24, 25, 29]), [], Parameter.initialise
+    weight.value = xp.empty(weight.shape, np.float64)
+    weight.initialise(1, "0.weight")
+    monkeypatch.setattr(Parameter, "initialise", lambda one, *stream: (drawn.append(one.value.shape), initialise(one, *stream)))
+    for most, shapes in ((1 << 20, [(3, 3, 4, 5)]), (100, [(3, 3, 2, 5)] * 2), (1, [(3, 3, 1, 5)] * 4)):
+        monkeypatch.setattr(hypergraph, "DRAWN", most)
+        drawn.clear()
+        pairs = Pairs(weight).placed(Block((slice(0, 3), slice(0, 3), held)))
+        pairs.value = xp.empty(pairs.block_shape, np.float64)
+        pairs.initialise(1, "0.weight")
+        assert np.array_equal(to_host(pairs.value), to_host(weight.value).reshape(3, 3, 30)[..., held]) and drawn == shapes
 
 
 def test_owners_and_plans_that_do_not_fit_are_refused_in_one_line():
