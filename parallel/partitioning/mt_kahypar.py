@@ -53,7 +53,7 @@ def partition(graph, k, epsilon=0.1, speeds=None, seed=0, preset="DETERMINISTIC"
         if finished.returncode or not files[1].exists():
             lines = (finished.stderr or finished.stdout).strip().splitlines() or ["it said nothing"]
             raise ValueError(f"Mt-KaHyPar failed with status {finished.returncode}: {lines[-1][:200]}")
-        parts = np.load(files[1])
+        parts = graph.check_parts(np.load(files[1]), k)
     filled = graph.part_weights(parts, k) / limits
     if filled.max() > 1.001:  # some more is due to the scale
         raise Overfilled(f"Mt-KaHyPar gave part {filled.argmax()} {filled.max() - 1:.1%} more work than is allowed: allow more "
