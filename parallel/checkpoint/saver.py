@@ -218,7 +218,10 @@ class Saver:
         for path, some in parts.items():
             if path not in self._copies:
                 self._copies[path] = np.empty(sum(part.size for part in some), net.dtype)
-            np.concatenate([self._copies[path][:0], *map(to_host, some)], out=self._copies[path])
+            start = 0
+            for part in some:  # one after the other: a GPU's copies of all at once would take the memory twice
+                self._copies[path][start : start + part.size] = to_host(part)
+                start += part.size
         logs = {f"logs/{participant}/{name}": np.array(log, np.float64)
                 for participant, state in states.items() for name, log in state.logs.items()}  # fmt: skip
         return pieces, self._copies | (logs if net.grid.rank == 0 else {})
