@@ -148,7 +148,8 @@ def is_claimed(folder):
 
 def time_to_save(directory):
     """The time to write into a new manifest: now, or later if the clock is behind the newest one in the folder."""
-    return max([time.time(), *(manifest.saved + 1e-3 for manifest in found_in(directory)[0][:1])])
+    found, _ = found_in(directory)
+    return max(time.time(), found[0].saved + 1e-3) if found else time.time()
 
 
 def new_folder(directory, step):

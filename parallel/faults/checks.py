@@ -32,6 +32,7 @@ class ReplicaCheck:
         if self._steps % self.every:
             return
         grid, arrays = self.net.grid, list(self._arrays())
+        # CRC-32 differs whenever two arrays differ in one bit, or in any 32 bits in a row.
         own = np.array([zlib.crc32(np.ascontiguousarray(to_host(array))) for _, _, array in arrays], np.uint32)
         sums = np.empty((grid.size, len(arrays)), np.uint32)
         grid.world.all_gather(own, sums.reshape(-1), [len(arrays)] * grid.size, REPLICAS)

@@ -357,13 +357,13 @@ def end_job_when_uncaught():
     sys.excepthook, threading.excepthook = _in_main_thread, _in_thread
 
 
-def _in_main_thread(*raised):
-    _end_job(*raised, _installed[0], *raised)
+def _in_main_thread(kind, error, trace):
+    _end_job(kind, error, trace, _installed[0], kind, error, trace)
 
 
 def _in_thread(arguments):
     if arguments.exc_type is not SystemExit:  # which ends only its thread, and Python prints nothing
-        _end_job(*arguments[:3], _installed[1], arguments)
+        _end_job(arguments.exc_type, arguments.exc_value, arguments.exc_traceback, _installed[1], arguments)
 
 
 def _end_job(kind, error, trace, before, *arguments):

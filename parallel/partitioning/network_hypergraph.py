@@ -94,8 +94,8 @@ def of_network(net, grain="coarse", filter_blocks=None, neuron_blocks=64, second
         raise ValueError("the network has no layer with weights, so there is no work to divide")
     loss = None
     if with_loss:
-        (loss,) = vertices = walk.vertices(np.zeros(1))
-        walk.all_need_all(last, vertices)
+        (loss,) = vertex = walk.vertices(np.zeros(1))
+        walk.all_need_all(last, vertex)
     return walk.result(inputs, loss)
 
 

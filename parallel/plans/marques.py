@@ -102,7 +102,10 @@ class HandIn(MasterMove):
             if not size(part):  # a rank without kernels has no samples either, so that its block does not fit
                 continue
             index = index_of(self.dim, part)
-            out[index] = out[index] + block if self.adds else block
+            if self.adds:
+                out[index] += block
+            else:
+                out[index] = block
         return out
 
     @property

@@ -168,7 +168,9 @@ class ParameterServer(Protocol):
         """The ServerShard of this rank. Also finds `parts`: {server: the slices of the packed parameters that it owns}."""
         packed = [where for _, where, _ in self.counted.parameters()]
         owners = self._owners([size(where) for where in packed], self.workers.size)
-        self.parts = {owner: [where for where, its in zip(packed, owners) if its == owner] for owner in dict.fromkeys(owners)}
+        self.parts = {}
+        for where, owner in zip(packed, owners, strict=True):
+            self.parts.setdefault(owner, []).append(where)
         self._packed = self.counted.pack(self.net.params)
         self.shard = self._make_shard(self._of(self.workers.rank, self._packed), self.workers.size, self.net.step)
         return self.shard
