@@ -188,8 +188,10 @@ class Context(dict[Any, Any]):
     def written(self, layer: Any) -> None:
         """Tell the observer that the gradients of a layer's parameters are final."""
         if self.observer is not None and self.observer.hears_written:
-            observed = layer.observed_as or layer
-            between(lambda: self.observer.written(observed))  # a graph may be older than the observer that is told
+            between(partial(self._tell_written, layer))
+
+    def _tell_written(self, layer):
+        self.observer.written(layer.observed_as or layer)  # looked up in each replay: a graph may be older than the observer
 
     def __repr__(self):
         kind = "training" if self.training else "evaluation"

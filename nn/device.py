@@ -27,7 +27,8 @@ NO_TF32 = "--tf32 is for the products of a GPU: use --device gpu with it"  # on 
 class Cpu:
     """NumPy, with arrays in the host's memory."""
 
-    library, is_cpu, records, pinned_empty, own = np, True, False, staticmethod(np.empty), {}
+    library, is_cpu, records, pinned_empty = np, True, False, staticmethod(np.empty)
+    own: dict[str, Any] = {}
 
     def __init__(self, number=0, tf32=False):
         if tf32:

@@ -27,9 +27,12 @@ class Graphs:
     recorded with. attributes(): the dicts of what the functions leave on the host for those that follow them."""
 
     def __init__(self, arrays: Callable[[], list[Array]] = list, attributes: Callable[[], Iterable[dict]] = list) -> None:
-        self.arrays, self.attributes, self.recorder = arrays, attributes, None
+        self.arrays, self.attributes = arrays, attributes
+        self.recorder: Any = None  # that of all its graphs
         self._known: dict[Any, Any] = {}  # {key: how often it ran, a Graph, or None where there can be none}
-        self._key, self._graph = None, None  # of the newest function that does not follow another one
+        # of the newest function that does not follow another one
+        self._key: Any = None
+        self._graph: Graph | None = None
 
     def run(self, function: Callable[..., Any], key: Any, *inputs: Array, follows: bool = False) -> Any:
         """function(*inputs). key: all else that the function depends on, apart from the contents of device memory.
