@@ -136,6 +136,13 @@ def upload(make: Callable[[], Any]) -> Any:
     return array
 
 
+def hold(thing: Any) -> Any:
+    """Have the graph that is being recorded, if any, keep something alive whose memory it uses; returns it."""
+    if device.recording is not None:
+        device.recording.held.append(thing)
+    return thing
+
+
 def constant(maxsize: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """`lru_cache` for functions that make device arrays that nobody changes: a graph holds those that it uses."""
 
@@ -144,10 +151,7 @@ def constant(maxsize: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
         @wraps(function)
         def call(*arguments):
-            found = cached(*arguments)
-            if device.recording is not None:
-                device.recording.held.append(found)
-            return found
+            return hold(cached(*arguments))
 
         call.cache_clear = cached.cache_clear
         return call

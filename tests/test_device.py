@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import weakref
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -19,7 +20,7 @@ from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.nn.graphs import Graph, Graphs
 from gridgrad.nn.kernels.kernel_table import kernels, use
 from gridgrad.nn.observer import Observer
-from gridgrad.parallel import ProcessGrid, distribute, use_device
+from gridgrad.parallel import C, Partition, ProcessGrid, Redistribute, Replicate, Shard, distribute, use_device
 from gridgrad.parallel.grid.devices import Staging, is_cuda_aware, ranks_on_cpus, staging
 from gridgrad.parallel.sync.overlapped import OverlappedReduction
 from tests import standin
@@ -329,7 +330,7 @@ def test_steps_as_graphs_give_the_same_bits_and_messages(comm, monkeypatch):
 
 @mpi(2)
 def test_ranks_with_and_without_graphs_train_together(comm, monkeypatch):
-    """They begin to sum the loss at different times, here beside gathers that do not block either."""
+    """On all of them the sum of the loss begins between the passes, here beside gathers that do not block either."""
     monkeypatch.setattr("gridgrad.parallel.grid.group.LONG_GATHER", 0)
     losses = []
     for devices in "stand-in,cpu", "cpu":
@@ -340,6 +341,23 @@ def test_ranks_with_and_without_graphs_train_together(comm, monkeypatch):
             loss, optimizer, x = nn.MSE(), nn.SGD(net, lr=0.1), np.random.default_rng(0).standard_normal((7, 6))
             losses.append([net.learn(x, x[:, :5], loss, optimizer) for _ in range(5)])
     assert np.allclose(*losses, rtol=1e-12)
+
+
+@mpi(2)
+def test_a_graph_keeps_what_its_moves_index_with(comm, monkeypatch):
+    monkeypatch.setenv("GRIDGRAD_GRAPH", "1")
+    monkeypatch.setattr("gridgrad.nn.graphs.PLAIN_RUNS", 2)  # as the indices come to the device when they are first used
+    use_device(comm, "stand-in")
+    with ProcessGrid(comm, model=2) as grid:
+        channels = Partition.of(5, [np.array([0, 3]), np.array([1, 2, 4])])
+        layer = Redistribute(grid.group("model"), Shard(C, channels), Replicate(), (5,))
+        context, x = nn.Context(batch_size=3), to_device(np.arange(15.0).reshape(3, 5)[:, channels.part(comm.rank)])
+        for _ in range(4):
+            found = context.as_graph(partial(layer.forward, context=context), layer, x)
+        moves = [weakref.ref(move) for move in layer._steps.values()]
+        layer._steps.clear()  # as a layer does that has had arrays of many shapes
+        assert moves and all(move() for move in moves)
+        assert np.array_equal(to_host(found), np.arange(15.0).reshape(3, 5))
 
 
 def test_a_function_that_reads_back_or_depends_on_the_host_is_no_graph(monkeypatch):

@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from gridgrad.nn import device
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import xp
+from gridgrad.nn.graphs import hold
 from gridgrad.nn.layer import Layer
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.placement.moves import Move, move_of
@@ -83,7 +85,7 @@ class Redistribute(Layer):
     def move(self, x: np.ndarray, direction: str, context: Context) -> np.ndarray:
         """Move x from the source to the target of a direction; returns this rank's array. Collective over the group."""
         key = direction, x.shape, context.batch_size
-        step = self._steps[key] if key in self._steps else self.step(*key)
+        step = self._steps[key] if key in self._steps and device.recording is None else self.step(*key)
         return x if step is None else step.run(xp.ascontiguousarray(x), context[self, direction].workspace, self.name)
 
     def step(self, direction: str, here: tuple[int, ...], batch_size: int) -> Move | None:
@@ -95,7 +97,7 @@ class Redistribute(Layer):
             way = self.ways[direction]
             samples = size(self.rows(batch_size))
             self._steps[key] = self.move_of(*way)(self.group, *way, here, samples) if self.moves(direction) else None
-        return self._steps[key]
+        return hold(self._steps[key])  # a graph uses its indices, also after it is forgotten here
 
     def __repr__(self):
         shape, ranks = "x".join(map(str, self.shape)), f"{self.group.size} ranks"
