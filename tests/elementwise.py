@@ -42,7 +42,9 @@ template <class A> struct Strided {
         return *(A *) (data + offset);
     }
 };
+struct Indexer { ptrdiff_t count; ptrdiff_t size() const { return count; } };
 extern "C" int run(ptrdiff_t count, char **data, const ptrdiff_t *layouts) {
+    Indexer _ind = {count};
     beyond = false;
     ARRAYS
     for (ptrdiff_t i = 0; i < count; ++i) {

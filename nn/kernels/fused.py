@@ -33,6 +33,20 @@ terms_of_sums(T x, float64 mean, float64 scale, float64 minus_shift, int32 recti
 normalise_gradient(T x, T dy, float64 scale, float64 slope, float64 constant -> T dx)
     dx = (T) scale * dy - ((T) slope * x + (T) constant)
 
+totals(raw float64 sums, raw T near, int64 rows -> float64 total)
+    total = i < _ind.size() - 1 ? sums[i] + rows * (double) near[i] : rows
+moments(float64 total, float64 count, T near, float64 sum, float64 square, int64 rows -> float64 mean, float64 squares)
+    double apart = total / count - near; mean = total / count;
+    squares = square - 2 * apart * sum + rows * apart * apart
+running(float64 mean, float64 squares, float64 count, float64 momentum -> T running_mean, T running_variance, float64 variance)
+    running_mean += (T) momentum * ((T) mean - running_mean);
+    running_variance += (T) momentum * ((T) (squares / (count > 2 ? count - 1 : 1)) - running_variance);
+    variance = squares < 0 ? 0 : squares / count
+affine(float64 mean, float64 variance, T gamma, T beta, float64 eps -> float64 inverse, float64 scale, float64 shift)
+    inverse = 1 / sqrt(variance + eps); scale = gamma * inverse; shift = beta - mean * scale
+coefficients(raw float64 sums, float64 count, float64 mean, float64 inverse, float64 scale -> float64 slope, float64 constant)
+    slope = scale * inverse * sums[i + _ind.size()] / count; constant = scale * sums[i] / count - slope * mean
+
 penalties(T p, T l1, T l2 -> T g)  g += l1 * ((p > 0) - (p < 0)) + l2 * p
 sgd(T g, T scale, T momentum, T rescaled, int32 moves, int32 nesterov -> T p)  p -= scale * g
 momentum(T g, T scale, T momentum, T rescaled, int32 moves, int32 nesterov -> T p, T v)

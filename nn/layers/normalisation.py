@@ -76,9 +76,13 @@ class BatchNorm(Layer):
             kept.mean, variance = self._statistics(x, kept)
         else:
             kept.mean, variance = (buffer.value.astype(xp.float64) for buffer in self.buffers)
-        kept.inverse = 1 / xp.sqrt(variance + self.eps)
-        kept.scale = self.gamma.value * kept.inverse
-        kept.shift = self.beta.value - kept.mean * kept.scale
+        if xp.is_cpu:
+            kept.inverse = 1 / xp.sqrt(variance + self.eps)
+            kept.scale = self.gamma.value * kept.inverse
+            kept.shift = self.beta.value - kept.mean * kept.scale
+        else:
+            numbers = kept.mean, variance, self.gamma.value, self.beta.value, self.eps
+            kept.inverse, kept.scale, kept.shift = fused("affine", *numbers)
         y = kept.workspace("y", x.shape, x.dtype)
         for x_piece, y_piece, scale, shift in pieces((x, y), (kept.scale, kept.shift)):
             if not xp.is_cpu:
@@ -106,10 +110,12 @@ class BatchNorm(Layer):
         sums = found.sum(axis=1, dtype=xp.float64)
         rows = prod(x.shape[:-1])
         totals = xp.empty(channels + 1, xp.float64)  # the last element counts the rows
+        if not xp.is_cpu:
+            return self._moments(sums, near, rows, totals, kept)
         totals[:channels] = sums[0] + rows * near.astype(xp.float64)
         totals[channels] = rows
         self.sum_over_ranks(totals)
-        kept.count = xp.maximum(totals[channels:], 1)  # on the device, so that nobody waits for it
+        kept.count = xp.maximum(totals[channels:], 1)
         mean = totals[:channels] / kept.count
         apart = mean - near
         squares = self.sum_over_ranks(sums[1] - 2 * apart * sums[0] + rows * apart * apart)
@@ -117,6 +123,16 @@ class BatchNorm(Layer):
             old = buffer.value * (1 - self.momentum)
             buffer.value[...] = old + self.momentum * newest.astype(old.dtype)
         return mean, xp.maximum(squares / kept.count, 0)
+
+    def _moments(self, sums, near, rows, totals, kept):
+        """The end of `_statistics` on a GPU: a kernel before, between and after the sums over ranks, not some twenty."""
+        fused("totals", sums, near, rows, totals)
+        self.sum_over_ranks(totals)
+        kept.count = xp.maximum(totals[-1], 1)  # on the device, so that nobody waits for it
+        mean, squares = fused("moments", totals[:-1], kept.count, near, sums[0], sums[1], rows)
+        self.sum_over_ranks(squares)
+        running = (buffer.value for buffer in self.buffers)
+        return mean, fused("running", mean, squares, kept.count, self.momentum, *running, xp.empty_like(mean))[2]
 
     def _near_mean(self, x):
         """The mean of the first samples for each channel, in the type of x."""
@@ -167,9 +183,12 @@ class BatchNorm(Layer):
         if sums is None:
             kept.for_gradients = sums = self._sums(dy, context)
         total = self.sum_over_ranks(sums.flatten())
-        means = total.reshape(sums.shape) / kept.count
-        slope = kept.scale * kept.inverse * means[1]
-        constant = kept.scale * means[0] - slope * kept.mean
+        if xp.is_cpu:
+            means = total.reshape(sums.shape) / kept.count
+            slope = kept.scale * kept.inverse * means[1]
+            constant = kept.scale * means[0] - slope * kept.mean
+        else:
+            slope, constant = fused("coefficients", total, kept.count, kept.mean, kept.inverse, kept.scale)
         dx = context.gradient_space(dy.shape, dy)
         vectors = kept.scale, slope, constant
         for x_piece, dy_piece, dx_piece, scale, slope, constant in pieces((kept.x, dy, dx), vectors):
