@@ -5,9 +5,9 @@
 
 This is the comparison of Figure 5.2 of Eserol (2019), with minibatches that overlap: each has an update of its own although
 others are under way. All ways begin with the same weights and see the same minibatches, with the same learning rate, and take
-turns, each of a part of an epoch, so that a drift of the machine's speed affects all alike. The clock also runs while a
-pipeline runs empty before the accuracies are computed. A way ends when its accuracy on a fixed subset of the training images is
-at least the target.
+turns, each of a part of an epoch, so that a drift of the machine's speed affects all alike. The clock runs in training steps
+alone, also in those with which a pipeline runs empty before the accuracies are computed. A way ends when its accuracy on a
+fixed subset of the training images is at least the target.
 """
 
 import time
