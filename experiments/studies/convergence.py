@@ -121,7 +121,7 @@ def cells(result):
             f"epochs to {target:g} %": way["epochs"] and f"{way['epochs']:.2f}",
             f"seconds to {target:g} %": seconds and f"{seconds:.1f}",
             "serial by it": serial and seconds and f"{serial / seconds:.2f}",
-            "ms a step": step and "{:.1f} ({:.1f} - {:.1f})".format(*(1e3 * step[end] for end in ("median", "min", "max"))),
+            "ms a step": step and f"{1e3 * step['median']:.1f} ({1e3 * step['min']:.1f} - {1e3 * step['max']:.1f})",
             "training accuracy": at and f"{at['training_accuracy']:.2f} %",
             "test accuracy": at and f"{at['test_accuracy']:.2f} %",
             "updates in between": staleness and ", ".join(f"{mean:.2f}" for mean in means),
