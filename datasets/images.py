@@ -135,8 +135,9 @@ def left_out(paths):
     counts = [f"{count} {ending}" for ending, count in endings.most_common(NAMED)]
     if len(endings) > NAMED:
         counts.append(f"{sum(count for _, count in endings.most_common()[NAMED:])} others")
-    words = [f"files that are not taken: {', '.join(counts)}"] * bool(counts)
-    words += [f"folders in classes that are not taken: {files.listed(folders, NAMED)}"] * bool(folders)
+    words = [f"files that are not taken: {', '.join(counts)}"] if counts else []
+    if folders:
+        words.append(f"folders in classes that are not taken: {files.listed(folders, NAMED)}")
     return "; ".join(words).encode(errors="backslashreplace").decode()
 
 

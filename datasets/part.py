@@ -227,8 +227,8 @@ class Samples:
 
 
 class Made:
-    """An array whose samples are made when it is indexed: `make` gives those of some numbers; None if another rank holds
-    them."""
+    """An array whose samples are made when it is indexed: `make` gives those of some numbers, in any shape; it is None where
+    another rank holds the samples."""
 
     def __init__(self, shape, dtype, make):
         self.shape, self.dtype, self.make = shape, np.dtype(dtype), make

@@ -8,8 +8,9 @@ Processes of one thread are `benchmarks/serial.py`, jobs of ranks `benchmarks/ra
 `torch_peer.py` and `pydtnn_peer.py`. With `--device` nothing of this runs, but steps on a GPU: `benchmarks/gpu.py`.
 
 Every figure of time is a ratio of two times that were measured alternately: the median over the rounds, and their spread; how
-rounds count is in `benchmarks/rounds.py`. The run ends after `--minutes`, also on a busy machine: comparisons then have fewer
-rounds or are missing, and the table says so.
+rounds count is in `benchmarks/rounds.py`. In serial comparisons it is the time that the processor worked, since there is one
+thread, and the time that passed beside it. The run ends after `--minutes`, also on a busy machine: comparisons then have fewer
+rounds or are missing, and the table says so. Writes DIR/bench.json and DIR/bench.md.
 """
 
 import json

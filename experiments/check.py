@@ -8,8 +8,8 @@ with four BLAS threads to one core, makes steps many times slower without any er
 
 import os
 import time
-from collections import namedtuple
 from pathlib import Path
+from typing import NamedTuple
 
 import mpi4py
 import numpy as np
@@ -59,8 +59,11 @@ def all_reduce(comm):
     return min(seconds)
 
 
-# cores: those that it may use, a frozenset. threads: of BLAS. asked: how many, by OMP_NUM_THREADS; or None.
-BoundRank = namedtuple("BoundRank", "rank cores threads asked", defaults=[None])
+class BoundRank(NamedTuple):
+    rank: int
+    cores: frozenset  # that it may use
+    threads: int  # of BLAS
+    asked: int | None = None  # threads, by OMP_NUM_THREADS
 
 
 def problems(asked, found, nodes, environ=os.environ):

@@ -5,6 +5,7 @@ gridgrad checkpoints checkpoints --verify
 gridgrad checkpoints checkpoints --export arrays.h5
 """
 
+import os
 from datetime import datetime
 from pathlib import Path
 
@@ -36,12 +37,13 @@ def main():
         folders, directory = [], Path(args.directory)
         for path in sorted(directory.iterdir()):  # of checkpoints, whole or not
             is_ours = OWN_FOLDER.fullmatch(path.name) and (path.is_dir() or path.is_symlink())
-            if is_ours or (path / NAME).exists():
+            if is_ours or os.path.exists(path / NAME):  # False, too, in a folder of others that may not be read
                 folders.append(path)
         if not folders:
             raise ValueError(f"{directory} has no checkpoints: name the folder that --checkpoint wrote to")
         if args.export:
-            return print(export(args.directory, args.export))
+            print(export(args.directory, args.export))
+            return
     rows = [row(folder, args.verify) for folder in folders]
     print(table(rows))
     damaged = sum(cells["state"] != WHOLE for cells in rows)

@@ -29,6 +29,10 @@ FIGURE, PAGE = (".png", ".pdf", ".svg"), ".html"  # what --out may end with
 # What draws a kind returns (the figure, lines for the terminal).
 
 
+def plot_scaling(args, look):
+    return scaling.draw(lines_of(args), args.kind, look)
+
+
 def plot_breakdown(args, look):
     if {Path(path).suffix for path in args.files} == {".json"}:
         return breakdown.draw_traces(args.files, look)
@@ -42,6 +46,14 @@ def plot_compare(args, look):
     words = compare.words_of(points, found, across)
     figure = compare.draw(points, list(curves.names_of(args.files).values()), words, look)
     return figure, [compare.table_of(points), *words]
+
+
+def plot_roofline(args, look):
+    return roofline.draw(roofline.read(*args.files), look), []
+
+
+def plot_timeline(args, look):
+    return timeline.draw(*args.files, args.steps, look), []
 
 
 def plot_lines(args, look):
@@ -114,9 +126,8 @@ def options():
                    "as network=vgg16;scaling=strong of a sweep")  # fmt: skip
         return option
 
-    of_scaling = lambda args, look: scaling.draw(lines_of(args), args.kind, look)  # noqa: E731
     for name, kind in scaling.KINDS.items():
-        option = add(name, of_scaling, kind.words, "FILE.jsonl", "+", "runs that sweep measured or predicted")
+        option = add(name, plot_scaling, kind.words, "FILE.jsonl", "+", "runs that sweep measured or predicted")
         option("--title", help="of the page that --out FILE.html writes")
         if name == "speedup":
             option("--model", action="store_true", help="also tell serial fractions, and errors of predictions")
@@ -126,12 +137,10 @@ def options():
     option = add("compare", plot_compare, "two sweeps point by point: which points are faster or slower by more than noise",
                  "FILE.jsonl", 2, "sweeps of the same points, such as before and after a change", has_series=False)  # fmt: skip
     option("--across", metavar="SETTING", help="also compare points that differ in this setting alone, such as reduction")
-    add("roofline", lambda args, look: (roofline.draw(roofline.read(*args.files), look), []),
-        "how close layers come to what one core can do", "FILE.json", 1, "what summary --measure --out wrote",
-        has_series=False)  # fmt: skip
-    option = add("timeline", lambda args, look: (timeline.draw(*args.files, args.steps, look), []),
-                 "what each rank does in a step: compute, communicate, wait", "TRACE.json", 1, "what train --trace wrote",
-                 has_series=False)  # fmt: skip
+    add("roofline", plot_roofline, "how close layers come to what one core can do", "FILE.json", 1,
+        "what summary --measure --out wrote", has_series=False)  # fmt: skip
+    option = add("timeline", plot_timeline, "what each rank does in a step: compute, communicate, wait", "TRACE.json", 1,
+                 "what train --trace wrote", has_series=False)  # fmt: skip
     option("--steps", type=steps, metavar="FIRST-LAST", help="the steps to draw (default: the one of median length)")
     option = add("lines", plot_lines, "lines of anything: columns over a column", "FILE", "+",
                  ".csv, .tsv, or a report, .json or .jsonl, whose entries have names such as seconds.median")  # fmt: skip

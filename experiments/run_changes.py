@@ -256,7 +256,8 @@ class Checkpoints(RunPart):
         if found is None and not begins:
             raise UserError(checkpoints.nothing_in(self.resume))
         if found is None:
-            return run.say(f"no checkpoint in {self.resume} yet: training begins")
+            run.say(f"no checkpoint in {self.resume} yet: training begins")
+            return
         for note in checkpoints.compared(found.manifest, run.settings):
             run.say(f"note: {note}")
         if validation := run.participants.get("validation"):

@@ -17,6 +17,7 @@ from tqdm import tqdm
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.machine_load import Watch, load_of_job, verdict_of
 from gridgrad.experiments.common.tables import table
+from gridgrad.nn import device
 from gridgrad.parallel import Profile, Trace
 from gridgrad.parallel.calibration.timing import core_seconds
 from gridgrad.parallel.checkpoint.state import OptimizerState, State, states_of
@@ -87,8 +88,9 @@ class Run:
     """
 
     def __init__(self, net, loss, optimizer, reader, steps, per_epoch, parts=(), grid=None, workers=None, say=None):
-        nothing = None if MPI.COMM_WORLD.rank == 0 else lambda *_: None
-        self.say, self.warn = say or nothing or print, nothing or partial(print, file=sys.stderr, flush=True)
+        is_first = MPI.COMM_WORLD.rank == 0
+        self.say = say or (print if is_first else lambda *_: None)
+        self.warn = partial(print, file=sys.stderr, flush=True) if is_first else lambda *_: None
         self.net, self.loss, self.optimizer, self.parts = net, loss, optimizer, list(parts)
         self.grid, self.workers = grid or net.grid, workers or one_worker(net.grid)[1]
         self.reader, self.steps, self.per_epoch = MicroBatchReader(reader), steps, per_epoch
@@ -96,7 +98,7 @@ class Run:
         held = optimizer if isinstance(optimizer, Protocol) else OptimizerState(net, optimizer)
         self.participants, self.settings, self.written = states_of(net) | {"protocol": held, "progress": self}, {}, {}
         self.begun, self.number, self.stop, self.moves, self.value, self.failure = net.step, 0, False, False, None, None
-        self.memory, self.devices = report.memory(net, optimizer, self.grid), self.grid.gather(report.device.describe())
+        self.memory, self.devices = report.memory(net, optimizer, self.grid), self.grid.gather(device.describe())
 
     def state(self):
         """What a checkpoint needs of it: how far it has come."""

@@ -4,7 +4,8 @@ JSON.
 A program of its own, for the interpreter of an environment that has PyDTNN: PYTHON -P pydtnn_peer.py --net mnist-cnn
 --batch-size 64 --steps 15. It imports nothing of ours, and nothing of ours imports it.
 
-PyDTNN runs its Cython kernels in its two layouts of images by turns; the faster one counts.
+PyDTNN runs its Cython kernels in its two layouts of images by turns; the faster one counts. (Its kernels "gemm", "direct"
+and "winograd" are libraries that do not come with it.)
 """
 
 import argparse

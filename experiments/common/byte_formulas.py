@@ -36,14 +36,16 @@ def all_reduce(elements, ranks):
 
 
 def laugier_activations(batch_size, widths, batch, model, itemsize=4):
-    """The same of Laugier et al. 2018, Algorithm 3, or 2 for batch = 1. batch_size: of the global minibatch. widths: the
-    numbers of features d_0 (inputs) to d_L (outputs). batch, model: the sizes of the axes."""
+    """Bytes that all ranks together send along the model axis in one step of Laugier et al. 2018, Algorithm 3, which for batch
+    = 1 is Algorithm 2. batch_size: of the global minibatch. widths: the numbers of features d_0 (inputs) to d_L (outputs).
+    batch, model: the sizes of the axes. itemsize: bytes of an element."""
     gathered, reduced = sum(widths[1:]), sum(widths[1:-1])
     return itemsize * batch_size * (all_gather(gathered, model) + all_reduce(reduced, model))
 
 
 def activations(batch_size, widths, plan, batch, model, itemsize=4):
-    """Bytes that all ranks together send along the model axis. plan: "out", "in" or "redundant" for each layer."""
+    """Bytes that all ranks together send along the model axis in one step. plan: "out", "in" or "redundant" for each layer. The
+    other arguments: see `laugier_activations`."""
     # Between a layer with "out" and the next with "out" there is an all-gather in forward and a reduce-scatter in backward;
     # from "in" to "in" a reduce-scatter and then an all-gather; from "in" to "out" both pairs; from "out" to "in" nothing. To
     # "redundant" and from it, an all-gather in one direction is behind the sums of "in"; only from "redundant" to "out" there

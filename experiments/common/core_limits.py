@@ -25,8 +25,9 @@ def gemm_peak(seconds=0.5):
 
 
 def copy_bandwidth(seconds=0.5, size=None):
-    """The rate of copying an array, in bytes/s, reads and writes counted: the best of repeated timings. size: the bytes of the
-    array and its copy together, by default more than the caches hold."""
+    """The rate of copying an array, in bytes/s, reads and writes counted, but not what a processor reads of the copy before it
+    writes there: the best of repeated timings. size: the bytes of the array and its copy together, by default more than the
+    caches hold."""
     source = np.ones((size or 2 * COPIED) // 16)
     copy = np.empty_like(source)
     return 2 * source.nbytes / least_seconds(lambda: np.copyto(copy, source), seconds)

@@ -202,7 +202,7 @@ def load_of_node(ranks):
         return sum(map(mean, rates.values()))
 
     busy = sum_of_means([{core: max(0.0, of.seconds - sum(two)) for core, two in of.cores.items()} for of in ranks])
-    ours = sum_of_means([of.above | {("own", number): of.own} for number, of in enumerate(ranks)])
+    ours = sum(of.own / max(of.seconds, 1e-9) for of in ranks) + sum_of_means([of.above for of in ranks])
     return MachineLoad(
         seconds=max(of.seconds for of in ranks), nodes=1, host=ranks[0].host, ranks=len(ranks),
         cores=len({core for of in ranks for core in of.cores}), ours=ours, others=max(0.0, busy - ours),

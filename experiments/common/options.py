@@ -174,8 +174,9 @@ def whole(least, most=2**63 - 1):
 def check_startable(ranks):
     """Raise ValueError for a job of more ranks than can be started from here."""
     if ranks > (most := max(MOST_STARTED, MOST_PER_SLOT * slots())):
-        raise ValueError(f"{ranks} ranks are too many to start from here: at most {most}; explain and sweep --predict start "
-                         "none")  # fmt: skip
+        raise ValueError(
+            f"{ranks} ranks are too many to start from here: at most {most}; explain and sweep --predict start none"
+        )
 
 
 def number(least=-inf, above=-inf, below=inf):
@@ -200,7 +201,9 @@ def separated(kind, collect=list):
     return lambda text: collect(map(kind, text.split(",")))
 
 
-whole_list, position_list, number_list = separated(whole(1)), separated(whole(0), tuple), separated(number(above=0))
+whole_list = separated(whole(1))
+position_list = separated(whole(0), tuple)
+number_list = separated(number(above=0))
 
 
 def network(text):

@@ -24,10 +24,14 @@ def grid_at(template, ranks):
     left, remainder = divmod(ranks, math.prod(sizes.values()))
     if remainder or (not starred and left > 1):
         return None
-    fewer = max(n for n in range(1, math.isqrt(left) + 1) if left % n == 0) if len(starred) == 2 else 1
-    if len(starred) == 2 and fewer == 1 < left:
-        return None
-    return written(checked_sizes(sizes | dict(zip(starred, (left // fewer, fewer)))))
+    if len(starred) == 2:
+        fewer = max(n for n in range(1, math.isqrt(left) + 1) if left % n == 0)
+        if fewer == 1 < left:
+            return None
+        sizes |= dict(zip(starred, (left // fewer, fewer)))
+    else:
+        sizes |= dict.fromkeys(starred, left)
+    return written(checked_sizes(sizes))
 
 
 def grid_of(scheme, ranks):

@@ -180,8 +180,8 @@ def handicap(args, comm):
 
 
 def balance(args, serial, grid, placing):
-    """The Balance of several ranks where --shares auto or --rebalance needs it; else None. Collective. ValueError for the
-    memory."""
+    """The Balance of several ranks, of a micro-batch, where --shares auto or --rebalance needs it; else None. Collective.
+    ValueError if the network does not fit the memory."""
     if grid.size == 1 or args.shares != AUTO and not args.rebalance:
         return None
     samples = -(-args.batch_size // (args.micro_batches or 1))

@@ -18,9 +18,9 @@ import sys
 import threading
 import time
 import uuid
-from collections import namedtuple
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from gridgrad.experiments.launching import leftovers
 from gridgrad.nn.files import limits
@@ -40,8 +40,12 @@ NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"  # of a node: never an option of a program
 LINE = re.compile(rf"({NAME})(?:(?::|\s+slots\s*=\s*)([0-9]{{1,6}}))?(?:\s.*)?")
 
 
-# How a job ended, and what it printed. status: that of mpiexec, or None if the job has reached its time limit.
-Finished = namedtuple("Finished", "status stdout stderr")
+class Finished(NamedTuple):
+    """How a job ended, and what it printed. status: that of mpiexec, or None if the job has reached its time limit."""
+
+    status: int | None
+    stdout: str
+    stderr: str
 
 
 def find_mpiexec():
@@ -99,8 +103,10 @@ def environment(ranks, mpiexec):
     env = dict(os.environ)
     env.setdefault("OMP_NUM_THREADS", "1")
     is_crowded, defaults = ranks > slots(), {}
-    if not is_open_mpi(mpiexec):  # without it a barrier of 8 ranks on 2 cores takes 10 times as long
-        return ({"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"} if is_crowded else {}) | env
+    if not is_open_mpi(mpiexec):
+        if is_crowded:  # without it a barrier of 8 ranks on 2 cores takes 10 times as long
+            defaults["MPIR_CVAR_ENABLE_HEAVY_YIELD"] = "1"
+        return defaults | env
     if is_crowded:
         defaults |= {
             "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "PRTE_MCA_hwloc_default_binding_policy": "none",
@@ -132,7 +138,7 @@ def mpiexec(ranks, arguments, timeout, env=None, launcher=None):
             process.wait()
         if finished is None:
             stdout, stderr = process.communicate()
-            return Finished(None, stdout, stderr + f"\nended by the watchdog after {timeout} s")
+            finished = Finished(None, stdout, stderr + f"\nended by the watchdog after {timeout} s")
         if finished.status == 0 or FALSE_START not in finished.stderr:
             break
     return finished
@@ -155,8 +161,8 @@ def launch(launcher, ranks, command, env=None, options=(), **how):
     words of mpiexec. env, options: variables and options of the launcher, in addition. how: as for Popen. The caretaker
     (`experiments/launching/leftovers.py`) cleans up at `care_no_more`, and when this process dies."""
     mark = uuid.uuid4().hex
-    others = {name: value for name, value in os.environ.items() if name != MARK}  # that of a job that this one is part of
-    caretaker = subprocess.Popen([sys.executable, "-I", "-S", leftovers.__file__, own_process.__file__, mark], env=others,
+    without_mark = {name: value for name, value in os.environ.items() if name != MARK}  # of a job that this one is part of
+    caretaker = subprocess.Popen([sys.executable, "-I", "-S", leftovers.__file__, own_process.__file__, mark], env=without_mark,
                                  stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
                                  start_new_session=True, preexec_fn=go_on, bufsize=0)  # fmt: skip
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

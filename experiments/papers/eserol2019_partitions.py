@@ -22,7 +22,7 @@ from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.partitioning import chains, naive
 from gridgrad.parallel.partitioning.chains import Chain, capacities
 from gridgrad.parallel.partitioning.good_partition import FINE_BLOCKS, fine_search
-from gridgrad.parallel.partitioning.network_hypergraph import measure, of_network
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.plans.hypergraph import Owners
 
 BATCH = 32
@@ -212,10 +212,11 @@ def costs_of(owners, grain, groups=1, best_root=True, blocks=None):
     """The Costs of Owners, on the full hypergraph. best_root: see `star`. blocks: of filters, if they are known not to be
     divided: what travels is that of the hypergraph of these blocks, which is smaller."""
     full, few, ranks = model(grain, None, groups), model(grain, blocks, groups), owners.ranks
-    sent = measure(few, few.parts(owners), ranks)
+    traffic = few.hypergraph.traffic(few.parts(owners), ranks)  # alone: `measure` also searches for stars, which takes longer
     loads = full.hypergraph.part_weights(full.parts(owners), ranks) * (sum(WORKS) / full.hypergraph.weights.sum())
-    volume, most = melements([sent.volume, sent.most_moved]).tolist()
-    return Costs(loads, volume, *star(owners, best_root), sent.messages, most)
+    moved = traffic.sum(axis=(0, 2)) + traffic.sum(axis=(0, 1))
+    volume, most = melements([traffic.sum(), moved.max()]).tolist()
+    return Costs(loads, volume, *star(owners, best_root), int(np.count_nonzero(traffic)), most)
 
 
 def simple():

@@ -128,16 +128,35 @@ def simple(method, ranks):
     return model.owners(divide(model, ranks), ranks)
 
 
+class OneSchedule:
+    """An asynchronous pipeline whose schedule is made once, since that of a partition is the same for all batch sizes.
+    under_way: how many minibatches are. The rest of what it has is that of a ScheduleSpec."""
+
+    def __init__(self, under_way):
+        self.named, self.schedule = parse(f"async:{under_way}"), None
+
+    def __getattr__(self, name):
+        return getattr(self.named, name)
+
+    def schedule_on(self, *arguments, **options):
+        self.schedule = self.schedule or self.named.complete(self.named.schedule_on(*arguments, **options))
+        return self.schedule
+
+    def complete(self, schedule):
+        return schedule
+
+
 @lru_cache
 def of_owners(owners):
     """{batch: what is predicted of a partition on the calibrated machine}. That is "step", the seconds of a minibatch, "gain",
     how many times as long one minibatch at a time takes, and "least busy", the least share of the time in which a rank is
     busy."""
     asked, net, found = PlacementSpec({"model": owners.ranks}, "hypergraph", owners=owners), vgg16.network(), {}
+    pipelines = [OneSchedule(under_way) for under_way in (1, 2 * owners.ranks)]
     for batch in BATCHES:
         machine = calibrated(batch)
         work = partition_work(net, asked, batch, machine, grids_of_ranks(net, asked, machine))
-        one, many = (work.step(parse(f"async:{under_way}"), 1) for under_way in (1, 2 * owners.ranks))
+        one, many = (work.step(pipeline, 1) for pipeline in pipelines)
         busy = min(rank.busy for rank in many.ranks) / many.seconds
         found[batch] = {"step": many.seconds, "gain": one.seconds / many.seconds, "least busy": busy}
     return found

@@ -5,13 +5,13 @@ terms without their constants, with the sizes of our network and of MNIST for it
 compute. The paper's log(1/eps) iterations of a worker are the steps of the epoch, its theta are those of all workers.
 
 A step of a protocol is one minibatch of each of W workers, who all compute its gradients in T seconds. What is sent and
-computed besides is the Traffic of each protocol. Bytes are those that a rank
-sends, without headers; an all-reduce counts as in `parallel/grid/collectives.py`. A rank sends, and receives, one message after
-another, but does both at once. If a parameter server waits for all (bsp), the gradients arrive after T, are summed and applied,
-and the parameters are sent. If it does not, a server receives a gradient, applies it and sends the parameters, which takes tau,
-and then does so for another worker. So there is an update every (T + wait) / W seconds, where a worker waits for its own only,
-but no more than one of other workers every tau of the busiest server (section 5.2.1). What serving takes from the server's own
-worker, and that gradients come in bunches, is left out. One worker trains serially, whatever the protocol.
+computed besides is the Traffic of each protocol. Bytes are those that a rank sends, without headers; an all-reduce counts as in
+`parallel/grid/collectives.py`. A rank sends, and receives, one message after another, but does both at once. If a parameter
+server waits for all (bsp), the gradients arrive after T, are summed and applied, and the parameters are sent. If it does not, a
+server receives a gradient, applies it and sends the parameters, which takes tau, and then does so for another worker. So there
+is an update every (T + wait) / W seconds, where a worker waits for its own only, but no more than one of other workers every
+tau of the busiest server (section 5.2.1). What serving takes from the server's own worker, and that gradients come in bunches,
+is left out. One worker trains serially, whatever the protocol.
 """
 
 import heapq
@@ -165,9 +165,9 @@ class Costs:
     def __init__(self, tables):
         self._rows = [*tables["costs"], *tables["computations"]]
 
-    def _of(self, algorithm, *columns):
-        """{k: a number}: in the first of two columns, that of counted ones, or in the second."""
-        column = columns[not self._is_counted(algorithm)]
+    def _of(self, algorithm, counted, predicted):
+        """{k: the number in the column `counted`, or in `predicted` where an algorithm was not counted}."""
+        column = counted if self._is_counted(algorithm) else predicted
         return {row["k"]: row[column] for row in self._rows if row["algorithm"] == algorithm and column in row}
 
     def _is_counted(self, algorithm):

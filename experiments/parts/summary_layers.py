@@ -6,10 +6,11 @@ moves more. What others do on the machine makes them too low, so the best of sev
 
 import sys
 import time
-from collections import defaultdict, namedtuple
+from collections import defaultdict
 from functools import partial
 from math import prod
 from statistics import median
+from typing import NamedTuple
 
 from gridgrad.experiments.common import core_limits, report
 from gridgrad.experiments.common.problems import minibatch
@@ -43,10 +44,15 @@ MB           bytes moved at least; the optimizer moves five arrays as large as t
 rest         what lies between the passes, such as checks of the minibatch"""
 
 
-# One pass of a layer, of the loss or of the optimizer in a training step; or the rest of the step. seconds: the median over the
-# steps, without the passes nested in this one. flops: of its matrix products on a minibatch. bytes: those that it moves at
-# least. Both are 0 where nothing is counted.
-PassTime = namedtuple("PassTime", "name layer pass_ seconds flops bytes", defaults=(0, 0))
+class PassTime(NamedTuple):
+    """One pass of a layer, of the loss or of the optimizer in a training step; or the rest of the step."""
+
+    name: str
+    layer: str
+    pass_: str
+    seconds: float  # the median over the steps, without the passes nested in this one
+    flops: int = 0  # of its matrix products on a minibatch; 0 where nothing is counted
+    bytes: int = 0  # that it moves at least; the same
 
 
 class StepTimes(SpanObserver):

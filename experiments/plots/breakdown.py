@@ -135,8 +135,8 @@ def draw_table(axes, rows, is_first):
         axes.text(
             x, y, f"{value:.2f}", ha="center", va="center", fontsize=looks.SMALL, color="white" if value > 0.7 else "black"
         )
-    spread = [[word.replace("=", " ") for word in row.grid.split(",") if not word.endswith("=1")] for row in rows]  # axes
-    labels = ["\n".join([counted(row.ranks, "rank"), *of * (len(of) > 1)]) for row, of in zip(rows, spread)]
+    spread = [[word.replace("=", " ") for word in row.grid.split(",") if not word.endswith("=1")] for row in rows]
+    labels = ["\n".join([counted(row.ranks, "rank"), *(of if len(of) > 1 else [])]) for row, of in zip(rows, spread)]
     axes.set_xticks(range(len(rows)), labels)
     axes.set_yticks(range(len(names)), names if is_first else [""] * len(names))
     axes.tick_params(length=0)

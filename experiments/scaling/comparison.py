@@ -68,10 +68,10 @@ def compare(one, other, across=None):
     points = [compared_point(first[key], second[key]) for key in shared]
     chances, found = iter(corrected([point.ratio.chance for point in points if point.ratio])), []
     for point in points:
-        chance = next(chances) if point.ratio else None
-        sure = SLOWER if point.ratio and point.ratio.value > 1 else FASTER
-        verdict = point.verdict if chance is None else NOISE if chance > 1 - CONFIDENCE else sure
-        found.append(point._replace(chance=chance, verdict=verdict))
+        if point.ratio:
+            chance, sure = next(chances), SLOWER if point.ratio.value > 1 else FASTER
+            point = point._replace(chance=chance, verdict=NOISE if chance > 1 - CONFIDENCE else sure)
+        found.append(point)
     return found
 
 
@@ -121,20 +121,10 @@ def compared_point(one, other):
     ratio = ratio_of(*(normalised or seconds), *map(planned, runs)) if enough else None
     mean, mean_other = (fmean(map(log, of)) for of in seconds)
     return Compared(
-        row.network,
-        series,
-        scaling,
-        row.grid,
-        row.ranks,
-        row.batch,
-        seconds,
-        capped(mean_other - mean),
-        ratio,
-        bool(ratio and normalised),
-        None,
-        BUSY if busy else FEW,
-        (row.environment, other[0].environment),
-    )
+        row.network, series, scaling, row.grid, row.ranks, row.batch, seconds, measured=capped(mean_other - mean), ratio=ratio,
+        is_normalised=bool(ratio and normalised), chance=None, verdict=BUSY if busy else FEW,
+        environments=(row.environment, other[0].environment),
+    )  # fmt: skip
 
 
 def normalised_steps(*studies):

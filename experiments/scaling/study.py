@@ -14,13 +14,13 @@ place of one value of the last two kinds measures all of them, as curves of thei
 """
 
 import re
-from collections import namedtuple
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from json import dumps
 from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 from gridgrad import datasets
 from gridgrad.experiments.common.options import check_startable
@@ -151,7 +151,12 @@ def _check_option(name, value, where):
 # ----- points
 
 
-Curve = namedtuple("Curve", "network series scaling")  # a series of a network; scaling: strong or weak
+class Curve(NamedTuple):
+    """A series of a network. scaling: strong or weak."""
+
+    network: str
+    series: str
+    scaling: str
 
 
 @dataclass(frozen=True)

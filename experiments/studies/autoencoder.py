@@ -24,7 +24,7 @@ from gridgrad.datasets.views import Reconstruction
 from gridgrad.experiments.common import options as common
 from gridgrad.experiments.common import report, train_setup
 from gridgrad.experiments.common.options import Parser, add_data, check_writable, number, user_input, whole, whole_list
-from gridgrad.nn import MSE, SGD, Dropout, Linear, Sequential, Sigmoid, SoftmaxCrossEntropy, TiedAutoencoder, cosine
+from gridgrad.nn import MSE, SGD, Dropout, Linear, Sequential, Sigmoid, SoftmaxCrossEntropy, TiedAutoencoder, cosine, device
 from gridgrad.nn.device import to_device
 from gridgrad.nn.sequence import Chunk
 from gridgrad.parallel import READERS, N, evaluate, parallelize, train_step, use_device
@@ -292,7 +292,7 @@ def main():
     result = {
         "program": "autoencoder", "settings": vars(args), "dataset": data.name, "widths": [*widths, data.outputs],
         "P": grid.size, "grid": str(grid), "plan": net.plan, "reduction": str(net.reduction),
-        "device": grid.gather(report.device.describe()), "training_samples": len(train), "versions": report.versions(),
+        "device": grid.gather(device.describe()), "training_samples": len(train), "versions": report.versions(),
         "layers": layers, "loss": losses, **errors,
         "phases": phases.rows, "energy": {"joules": joules, "not_measured_because": phases.reason}, "peak_memory": memory,
         "params_digest": report.digest(net),

@@ -5,9 +5,9 @@
 
 This is the comparison of Figure 5.2 of Eserol (2019), with minibatches that overlap: each has an update of its own although
 others are under way. All ways begin with the same weights and see the same minibatches, with the same learning rate, and take
-turns, each of a part of an epoch, so that a drift of the machine's speed affects all alike. The clock also runs while a
-pipeline runs empty before the accuracies are computed. A way ends when its accuracy on a fixed subset of the training images is
-at least the target.
+turns, each of a part of an epoch, so that a drift of the machine's speed affects all alike. The clock runs in training steps
+alone, also in those with which a pipeline runs empty before the accuracies are computed. A way ends when its accuracy on a
+fixed subset of the training images is at least the target.
 """
 
 import time
@@ -121,7 +121,7 @@ def cells(result):
             f"epochs to {target:g} %": way["epochs"] and f"{way['epochs']:.2f}",
             f"seconds to {target:g} %": seconds and f"{seconds:.1f}",
             "serial by it": serial and seconds and f"{serial / seconds:.2f}",
-            "ms a step": step and "{:.1f} ({:.1f} - {:.1f})".format(*(1e3 * step[end] for end in ("median", "min", "max"))),
+            "ms a step": step and f"{1e3 * step['median']:.1f} ({1e3 * step['min']:.1f} - {1e3 * step['max']:.1f})",
             "training accuracy": at and f"{at['training_accuracy']:.2f} %",
             "test accuracy": at and f"{at['test_accuracy']:.2f} %",
             "updates in between": staleness and ", ".join(f"{mean:.2f}" for mean in means),

@@ -232,6 +232,11 @@ def trained(problem, text, seconds, straggler):
     }  # fmt: skip
 
 
+def reached(history, target, score):
+    """The first row of a history whose score is as good as the target, or None. score: a value of SCORES."""
+    return next((row for row in history if (row["score"] <= target if score == "mse" else row["score"] >= target)), None)
+
+
 def communication(simulation, steps):
     """{"bytes": sent by all workers a step, "messages": the same}. An all-reduce of W workers is 2 (W - 1) messages of each."""
     total = Counter()
@@ -273,8 +278,7 @@ def row(run, result):
     target, score, done, stale = result["settings"]["target"], result["score"], not run["diverged"], run.get("staleness")
     cells = {"protocol": f"`{run['protocol']}`" + " (diverged)" * (not done)}
     if target is not None:
-        is_good = target.__ge__ if score == "mse" else target.__le__
-        at, goal = next((row for row in run["history"] if is_good(row["score"])), None), f"{target:g}{UNITS[score]}"
+        at, goal = reached(run["history"], target, score), f"{target:g}{UNITS[score]}"
         cells |= {f"epochs to {goal}": at and f"{at['epoch']:.2f}", f"seconds to {goal}": at and f"{at['seconds']:.3g}"}
     sync = next((one for one in result["runs"] if (one["protocol"], one["straggler"]) == ("sync", run["straggler"])), {})
     cells |= {

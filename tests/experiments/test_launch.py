@@ -75,17 +75,17 @@ def test_an_output_that_nobody_reads_is_no_error_and_one_that_can_not_be_written
 # ----- which launcher starts a job, how often, and on how many ranks
 
 
-@pytest.mark.parametrize(("false_starts", "status"), [(2, 0), (3, 213)])
-def test_a_launcher_that_fails_before_the_ranks_run_is_started_again(tmp_path, monkeypatch, false_starts, status):
+@pytest.mark.parametrize(("false_starts", "end", "status"), [(2, "exit 213", 0), (3, "exit 213", 213), (1, "exec sleep 60", 0)])
+def test_a_launcher_that_fails_before_the_ranks_run_is_started_again(tmp_path, monkeypatch, false_starts, end, status):
     launcher, starts = tmp_path / "mpiexec", tmp_path / "starts"
     launcher.write_text(
         f'#!/bin/sh\n[ "$1" = --version ] && exit\necho >> {starts}\n'
-        f'if [ $(wc -l < {starts}) -le {false_starts} ]; then echo "{FALSE_START}. We cannot" >&2; exit 213; fi\n'
+        f'if [ $(wc -l < {starts}) -le {false_starts} ]; then echo "{FALSE_START}. We cannot" >&2; {end}; fi\n'
     )
     launcher.chmod(0o755)
     monkeypatch.setenv("MPIEXEC", str(launcher))
-    assert mpiexec(2, ["-c", ""], 10).status == status
-    assert len(starts.read_text()) == STARTS
+    assert mpiexec(2, ["-c", ""], 0.5 if "sleep" in end else 10).status == status
+    assert len(starts.read_text()) == min(false_starts + 1, STARTS)
 
 
 # ----- what a job has left goes, and nothing of others

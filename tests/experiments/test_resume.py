@@ -156,3 +156,19 @@ def test_what_is_whole_and_what_is_wrong_is_listed(tmp_path, monkeypatch, capsys
     assert [row[-1].endswith(end) for row, end in zip(rows, ends, strict=True)] == [True] * 3
     with pytest.raises(UserError, match="3 of 3 in .* are not whole"):  # these files are not in HDF5
         run_main(monkeypatch, "checkpoints", tmp_path, "--verify")
+
+
+def test_folders_of_others_that_may_not_be_read_are_left_out(tmp_path, monkeypatch, capsys):
+    checkpoint(tmp_path, 10, None)
+    (tmp_path / "private").mkdir()
+    stat = os.stat
+
+    def refusing(path, *arguments, **options):
+        if Path(os.fspath(path)).parent.name == "private":
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "stat", refusing)
+    run_main(monkeypatch, "checkpoints", tmp_path)
+    printed = capsys.readouterr().out
+    assert "10" in printed and "private" not in printed

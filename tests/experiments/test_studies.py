@@ -56,6 +56,13 @@ def test_all_protocols_train_the_same_network_in_virtual_time(tmp_path):
     assert runs["sync", 4]["seconds"] > 1.5 * runs["server:asp", 4]["seconds"] and runs["server:asp", 4]["staleness"]["max"] > 0
 
 
+def test_a_target_is_reached_at_the_first_score_that_is_as_good():
+    history = [{"score": score} for score in (95.5, 97.0, 99.5)]
+    assert protocols.reached(history, 97, "accuracy") is history[1]  # of a file, where a number may be a whole one
+    assert protocols.reached(history, 96, "mse") is history[0]
+    assert protocols.reached(history, 100, "accuracy") is None
+
+
 def momentum(net):
     return SGD(net, 0.1, momentum=0.9)
 
