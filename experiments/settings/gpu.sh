@@ -56,7 +56,7 @@ with ProcessGrid(MPI.COMM_WORLD, batch=1) as grid:
 }
 
 tests nn 50 gpu tests/nn
-tests graphs 30 gpu tests/test_device.py -k "as_graphs and ([1] or [2])"
+tests graphs 20 gpu tests/test_device.py -k "as_graphs and ([1] or [2])"
 tests random-1 25 gpu tests/random_networks -m "mpi and not long" -k "[1]"
 tests random-2 40 gpu tests/random_networks -m "mpi and not long" -k "[2]"
 tests hybrid 35 gpu,cpu tests/random_networks -m "mpi and not long" -k "[2]"
