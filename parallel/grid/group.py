@@ -151,7 +151,9 @@ class Operation(NamedTuple):
 
 
 def sums_in_place(_, array, __):
-    starts = range(0, max(1, array.size), MAX_ELEMENTS)
+    if array.size <= MAX_ELEMENTS:
+        return [(MPI.IN_PLACE, array, MPI.SUM)]
+    starts = range(0, array.size, MAX_ELEMENTS)
     return [(MPI.IN_PLACE, array[start : start + MAX_ELEMENTS], MPI.SUM) for start in starts]
 
 
