@@ -18,7 +18,7 @@ from gridgrad.nn import device
 from gridgrad.nn.device import Array, to_device, xp
 
 MOST = 32  # the graphs that are kept, such as for minibatches of different sizes; what comes later runs as it is
-PLAIN_RUNS = 2  # of a function before it is recorded: arrays are allocated, and the last one shows whether it waits
+PLAIN_RUNS = 2  # before a function is recorded: the first run allocates its arrays, the last one shows whether it waits
 
 
 class Graphs:
@@ -30,13 +30,14 @@ class Graphs:
         self.arrays, self.attributes = arrays, attributes
         self.recorder: Any = None  # that of all its graphs
         self._known: dict[Any, Any] = {}  # {key: how often it ran, a Graph, or None where there can be none}
-        # of the newest function that does not follow another one
+        # The newest function that was run without `follows`: its key, and its Graph if it has one.
         self._key: Any = None
         self._graph: Graph | None = None
 
     def run(self, function: Callable[..., Any], key: Any, *inputs: Array, follows: bool = False) -> Any:
         """function(*inputs). key: all else that the function depends on, apart from the contents of device memory.
-        follows: whether it uses what the newest function that does not follow has left: it is a graph where that one is."""
+        follows: it uses what the newest function without `follows` has left on the host, as a backward pass does of the forward
+        pass. So it is replayed only behind the graph of that function with which it was recorded."""
         if not device.records_graphs():
             return function(*inputs)
         key = key, *((array.shape, array.dtype) for array in inputs)

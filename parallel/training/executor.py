@@ -49,7 +49,7 @@ class WeightVersions:
         self.number += 1
 
     def use(self, number):
-        """Let the layers use the weights of a version; returns what tells the array that holds it from others."""
+        """Let the layers use the weights of a version; returns the id of the array that holds them."""
         flat = self.params if number == self.number else self._kept[number]
         for _, p, where in self.places:
             p.value = flat[where].reshape(p.block_shape)
